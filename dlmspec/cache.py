@@ -1,0 +1,59 @@
+"""The KV cache of one request: committed rows, and scratch rows behind them for lookahead.
+
+Knows nothing of tokens or of the model beyond its shapes.
+"""
+
+import torch
+from torch import Tensor
+
+from dlmspec.models.spec import ModelSpec
+
+NUM_SCRATCH_BLOCKS = 4
+
+
+def align_length(num_tokens: int, block_length: int) -> int:
+    """`num_tokens` rounded up to whole blocks."""
+    return -(-num_tokens // block_length) * block_length
+
+
+class BlockCache:
+    """Keys and values `[layers, G, rows, D]`, allocated once.
+
+    With rows inside heads the first L rows of a head are one contiguous `[L, D]` matrix, so a pass multiplies with
+    the prefix without copying it. Rows `[0, length)` are committed; what lies behind is scratch that a pass may
+    overwrite and nothing may read before it was written in the same pass.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, num_tokens: int, *, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> None:
+        self.block_length = spec.block_length
+        self.max_length = align_length(num_tokens, spec.block_length)
+        rows = self.max_length + NUM_SCRATCH_BLOCKS * spec.block_length
+        shape = (spec.num_layers, spec.num_kv_heads, rows, spec.head_dim)
+        self.keys = torch.empty(shape, dtype=dtype, device=device)
+        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.length = 0
+
+    @property
+    def num_blocks(self) -> int:
+        return self.length // self.block_length
+
+    @property
+    def capacity(self) -> int:
+        """Rows allocated: the aligned length and the scratch."""
+        return self.keys.shape[2]
+
+    def append_rows(self, keys: Tensor, values: Tensor) -> None:
+        """Commit whole blocks, `[layers, G, n * block_length, D]`, behind the rows there are."""
+        num_rows = keys.shape[2]
+        end = self.length + num_rows
+        assert num_rows % self.block_length == 0, (
+            f"{num_rows} rows are no whole blocks of {self.block_length}"
+        )
+        assert end <= self.max_length, (
+            f"{end} rows exceed the {self.max_length} that the cache was allocated for"
+        )
+        self.keys[:, :, self.length : end].copy_(keys)
+        self.values[:, :, self.length : end].copy_(values)
+        self.length = end

@@ -1,0 +1,119 @@
+"""The two decoders: the plain loop that defines the output, and the speculative loop that must equal it."""
+
+import time
+
+import torch
+
+from dlmspec.config import DecodeConfig
+from dlmspec.drafters.base import Drafter, DraftContext
+from dlmspec.evidence import EvidenceBook
+from dlmspec.models.target import Target
+from dlmspec.models.transformer import BlockCopy
+from dlmspec.request import DecodeOutput, Request, StepObserver
+from dlmspec.tree import DraftTree
+from dlmspec.verify import verify
+
+
+@torch.inference_mode()
+def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, store_passes: bool = False,
+                     observer: StepObserver | None = None) -> DecodeOutput:  # fmt: skip
+    """One state per pass, one step per pass: the decoder that defines the output.
+
+    `store_passes` runs a pass of its own over every finished block, the last one included, as the families' own
+    loops do; without it those rows ride in the next block's first pass (folded). Ids are the same.
+    """
+    started = time.perf_counter()
+    request = Request(target, prompt_ids, config)
+    while not request.is_finished:
+        copies = [*request.pending_copies(), root_copy(request)]
+        output = target.forward(request.cache, copies)
+        root, block = request.root, request.block
+        if request.pending is not None:
+            output.store(request.cache, 0)
+            request.pending = None
+        logits = output.logits(len(copies) - 1, root.masked_positions(request.spec.mask_id))
+        successor = request.law.denoise(root, logits, block)
+        request.stats.record(1, 1, 1.0)
+        if observer is not None:
+            observer(block, root, logits, successor)
+        request.move_to(successor, block)
+        if store_passes and request.law.is_final(successor):
+            store_pass(request, successor.tokens)
+    request.stats.seconds = time.perf_counter() - started
+    return request.output()
+
+
+def root_copy(request: Request) -> BlockCopy:
+    """The root's copy; it sees the pending copy, if there is one, as copy 0 of the pass."""
+    ancestors = () if request.pending is None else (0,)
+    return BlockCopy(request.root.tokens, len(ancestors), ancestors)
+
+
+def store_pass(request: Request, tokens: tuple[int, ...]) -> None:
+    """One pass that only stores the KV of a finished block."""
+    output = request.target.forward(request.cache, [BlockCopy(tokens, 0, ())])
+    output.store(request.cache, 0)
+    request.pending = None
+    request.stats.num_store_passes += 1
+
+
+@torch.inference_mode()
+def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter, budget: int = 16,
+           observer: StepObserver | None = None) -> DecodeOutput:  # fmt: skip
+    """Speculative decoding by state equality: the ids of `reference_decode`, in fewer passes.
+
+    `budget` counts the block states of one pass, the root included. Raises ValueError if it is below 1.
+    """
+    if budget < 1:
+        raise ValueError(f"budget must be at least 1 (the current state itself), got {budget}")
+    drafter.begin(target, prompt_ids, config)
+    started = time.perf_counter()
+    request = Request(target, prompt_ids, config)
+    book = EvidenceBook()
+    while not request.is_finished:
+        drafted = time.perf_counter()
+        tree = drafter.propose(draft_context(request, book), budget)
+        request.stats.draft_seconds += time.perf_counter() - drafted
+        copies = tree_copies(request, tree)
+        output = target.forward(request.cache, copies)
+        offset = len(copies) - len(tree)
+        if offset:
+            output.store(request.cache, 0)
+            request.pending = None
+        verification = verify(request, tree, output, offset, observer)
+        request.stats.record(verification.accepted_steps, len(tree), tree.expected_steps)
+        if not request.is_finished:
+            drafted = time.perf_counter()
+            book.update(request, tree, output, offset, verification)
+            request.stats.draft_seconds += time.perf_counter() - drafted
+    request.stats.seconds = time.perf_counter() - started
+    return request.output()
+
+
+def draft_context(request: Request, book: EvidenceBook) -> DraftContext:
+    """What a drafter may read: everything known so far, nothing of the target's future."""
+    return DraftContext(
+        root=request.root,
+        block=request.block,
+        num_blocks=request.num_blocks,
+        mask_id=request.spec.mask_id,
+        vocab_size=request.spec.vocab_size,
+        rule=request.config.rule,
+        evidence=book.by_block,
+        fresh_state=request.fresh_state,
+    )
+
+
+def tree_copies(request: Request, tree: DraftTree) -> list[BlockCopy]:
+    """The copies of one pass: the pending block, if any, seen by all nodes; then the nodes in tree order."""
+    pending = request.pending_copies()
+    offset = len(pending)
+    return pending + [
+        BlockCopy(
+            node.state.tokens,
+            node.block + offset,
+            (*range(offset), *(ancestor + offset for ancestor in node.ancestors)),
+        )
+        for node in tree.nodes
+    ]
+

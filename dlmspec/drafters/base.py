@@ -1,0 +1,51 @@
+"""The drafter protocol: read evidence, propose a tree; never decide anything."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from dlmspec.config import DecodeConfig
+from dlmspec.evidence import Evidence
+from dlmspec.models.target import Target
+from dlmspec.rules import CommitRule
+from dlmspec.state import BlockState
+from dlmspec.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class DraftContext:
+    """What one proposal may read. `evidence` maps absolute blocks to the freshest distributions of that block."""
+
+    root: BlockState
+    block: int
+    num_blocks: int
+    mask_id: int
+    vocab_size: int
+    rule: CommitRule
+    evidence: Mapping[int, Evidence]
+    fresh_state: Callable[[int], BlockState]
+
+
+class Drafter(Protocol):
+    """Proposes candidate future states of the root. Exactness never depends on it."""
+
+    name: str
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
+        """A new request starts (only oracles, which replay the reference, need to know)."""
+        ...
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        """A tree of at most `budget` nodes whose node 0 is the root."""
+        ...
+
+
+class NoDrafter:
+    """Proposes nothing: one state per pass, the folded reference by another road."""
+
+    name = "none"
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        return DraftTree.from_root(context.root)

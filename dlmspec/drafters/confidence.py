@@ -1,0 +1,64 @@
+"""Training-free drafters: the chain in stale-confidence order, and a tree by products of confidence scores.
+
+The chain is FreeDave's exact rule (arXiv 2510.00294) and SSD's draft (arXiv 2510.04147): nested states, each the
+step that the rule would take if the stale distributions still held.
+"""
+
+import math
+
+from dlmspec.config import DecodeConfig
+from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.growth import Step, grow_tree
+from dlmspec.drafters.stale import commits_one_by_confidence, coupled, position_steps, stale_steps
+from dlmspec.evidence import Evidence
+from dlmspec.models.target import Target
+from dlmspec.state import BlockState
+from dlmspec.tree import DraftTree
+
+
+class ConfidenceDrafter:
+    """A chain: at every depth the rule applied to the stale scores."""
+
+    name = "confidence"
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        return grow_tree(context, budget, stale_steps)
+
+
+class ConfidenceTreeDrafter:
+    """A tree: positions weighted by a power of their stale odds, tokens by their stale probability.
+
+    Where the rule commits several positions at once it proposes the chain.
+    """
+
+    name = "confidence-tree"
+
+    def __init__(self, power: float = 0.75) -> None:
+        self.power = power
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        return grow_tree(context, budget, self._steps)
+
+    def _steps(self, states: list[BlockState], evidence: Evidence, context: DraftContext) -> list[list[Step]]:
+        step, length = states[0].step, len(states[0].tokens)
+        if not commits_one_by_confidence(context.rule, step, length):
+            return stale_steps(states, evidence, context)
+        candidates = evidence.candidates(step)
+        odds = [self._odds(log_prob) for log_prob in coupled(candidates, context.mask_id)[1]]
+        weights = []
+        for state in states:
+            masked = state.masked_positions(context.mask_id)
+            total = sum(odds[position] for position in masked)
+            weights.append([value / total for value in odds])
+        token_probs = [[math.exp(log_prob) for log_prob in row] for row in candidates.log_probs]
+        return position_steps(states, weights, token_probs, candidates, context.mask_id)
+
+    def _odds(self, log_prob: float) -> float:
+        """Odds of the coupled token to a power; 1 − p by expm1, so that confidences near 1 stay apart."""
+        if log_prob < -30:
+            return 1e-13
+        return (math.exp(log_prob) / max(-math.expm1(log_prob), 1e-9)) ** self.power

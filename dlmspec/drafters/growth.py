@@ -1,0 +1,164 @@
+"""Grows a draft tree level by level from a scorer's hypothetical steps, and keeps the heaviest closed set.
+
+A candidate's mass is the probability that the target's walk reaches it: the sum over its parents of the parent's
+mass times the step's probability. Candidates that are the same state under the same ancestors are one. A final state
+comes only together with the next block's fresh state, as one item of cost 2.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from dlmspec.drafters.base import DraftContext
+from dlmspec.evidence import Evidence
+from dlmspec.state import BlockState
+from dlmspec.tree import DraftNode, DraftTree
+
+MAX_DEPTH = 24
+
+# one hypothetical step: its probability and the (position, token) pairs that it commits
+Step = tuple[float, tuple[tuple[int, int], ...]]
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A state that may enter the tree. `block` counts from the root's block."""
+
+    state: BlockState
+    block: int
+    ancestors: tuple["Candidate", ...]
+    is_final: bool
+    mass: float
+    order: int
+    parents: list[tuple["Candidate", float]] = field(default_factory=list)
+    children: list["Candidate"] = field(default_factory=list)
+    companion: "Candidate | None" = None  # of a final state: the next block's fresh state
+
+    @property
+    def cost(self) -> int:
+        return 1 if self.companion is None else 2
+
+
+# for parents of one block at one step, read through its evidence: their likeliest steps
+Scorer = Callable[[list[BlockState], Evidence, DraftContext], list[list[Step]]]
+
+
+class Growth:
+    """The candidates of one proposal."""
+
+    def __init__(self, context: DraftContext, budget: int) -> None:
+        self.context, self.budget = context, budget
+        self.root = Candidate(context.root, 0, (), False, 1.0, 0)
+        self.candidates: dict[Hashable, Candidate] = {}
+        self.items: list[Candidate] = []
+
+    def expand(self, frontier: list[Candidate], scorer: Scorer) -> list[Candidate]:
+        """Children of the frontier's worthwhile candidates: the next frontier."""
+        threshold = self._threshold()
+        groups: dict[tuple[int, int], list[Candidate]] = {}
+        for candidate in frontier:
+            if candidate.mass > threshold and self._evidence(candidate) is not None:
+                groups.setdefault((candidate.block, candidate.state.step), []).append(candidate)
+        fresh: list[Candidate] = []
+        for parents in groups.values():
+            evidence = self._evidence(parents[0])
+            assert evidence is not None, "only candidates with evidence are expanded"
+            proposals = scorer([parent.state for parent in parents], evidence, self.context)
+            for parent, steps in zip(parents, proposals, strict=True):
+                for probability, commits in steps:
+                    if parent.mass * probability > threshold:
+                        self._add_child(parent, probability, commits, fresh)
+        return fresh
+
+    def _evidence(self, candidate: Candidate) -> Evidence | None:
+        return self.context.evidence.get(self.context.block + candidate.block)
+
+    def _threshold(self) -> float:
+        """The weight per node below which an item cannot enter any more."""
+        room = self.budget - 1
+        if len(self.items) < room:
+            return 0.0
+        return heapq.nlargest(room, (item.mass / item.cost for item in self.items))[-1]
+
+    def _add_child(self, parent: Candidate, probability: float, commits: tuple[tuple[int, int], ...],
+                   fresh: list[Candidate]) -> None:  # fmt: skip
+        tokens = list(parent.state.tokens)
+        for position, token in commits:
+            tokens[position] = token
+        state = BlockState(tuple(tokens), parent.state.step + 1, parent.state.aux)
+        is_final = self.context.rule.is_final(state, self.context.mask_id)
+        key = (parent.block, parent.ancestors and id(parent.ancestors[-1]), state.tokens)
+        if not is_final:
+            key = (*key, state.step)
+        child = self.candidates.get(key)
+        if child is None:
+            if is_final and self.context.block + parent.block + 1 >= self.context.num_blocks:
+                return  # nothing follows: scoring it would tell nothing
+            child = self._new(state, parent.block, parent.ancestors, is_final)
+            self.candidates[key] = child
+            self.items.append(child)
+            fresh.append(child.companion or child)
+        child.parents.append((parent, probability))
+        parent.children.append(child)
+        child.mass += parent.mass * probability
+        if child.companion is not None:
+            child.companion.mass = child.mass
+
+    def _new(self, state: BlockState, block: int, ancestors: tuple[Candidate, ...], is_final: bool) -> Candidate:
+        child = Candidate(state, block, ancestors, is_final, 0.0, 2 * len(self.items) + 1)
+        if is_final:
+            start = self.context.fresh_state(self.context.block + block + 1)
+            child.companion = Candidate(start, block + 1, (*ancestors, child), False, 0.0, child.order + 1)
+            child.companion.parents.append((child, 1.0))
+        return child
+
+    def select(self) -> list[Candidate]:
+        """The heaviest closed set within the budget, chosen twice: masses of kept parents only count then."""
+        kept = self._heaviest()
+        members = {id(self.root), *map(id, kept)}
+        for item in self.items:
+            item.mass = sum(parent.mass * p for parent, p in item.parents if id(parent) in members)
+            if item.companion is not None:
+                item.companion.mass = item.mass
+        return self._heaviest()
+
+    def _heaviest(self) -> list[Candidate]:
+        room = self.budget - 1
+        kept: list[Candidate] = []
+        queue: list[tuple[float, int, Candidate]] = []
+        seen: set[int] = set()
+
+        def offer(parent: Candidate) -> None:
+            for child in parent.children:
+                if id(child) not in seen and child.mass > 0:
+                    seen.add(id(child))
+                    heapq.heappush(queue, (-child.mass / child.cost, child.order, child))
+
+        offer(self.root)
+        while queue and room:
+            item = heapq.heappop(queue)[2]
+            if item.cost > room:
+                continue
+            room -= item.cost
+            kept.append(item)
+            if item.companion is not None:
+                kept.append(item.companion)
+            offer(item.companion or item)
+        return sorted(kept, key=lambda item: item.order)
+
+
+def grow_tree(context: DraftContext, budget: int, scorer: Scorer) -> DraftTree:
+    """A tree of at most `budget` nodes, grown from the evidence of the root's block and of the blocks ahead."""
+    growth = Growth(context, budget)
+    frontier = [growth.root]
+    for _ in range(MAX_DEPTH if budget > 1 else 0):
+        frontier = growth.expand(frontier, scorer)
+        if not frontier:
+            break
+    tree = DraftTree.from_root(context.root)
+    places: dict[int, int] = {id(growth.root): 0}
+    for item in growth.select():
+        ancestors = tuple(places[id(ancestor)] for ancestor in item.ancestors)
+        node = DraftNode(item.state, item.block, ancestors, item.mass, item.is_final)
+        places[id(item)] = tree.add(node)
+    return tree

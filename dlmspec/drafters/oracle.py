@@ -1,0 +1,82 @@
+"""Ceilings: drafters that have seen the reference decode. `oracle` knows order and tokens, `oracle-order` the order.
+
+They run the reference first, so their passes mean something and their seconds do not.
+"""
+
+from dlmspec.config import DecodeConfig
+from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.growth import Step, grow_tree
+from dlmspec.evidence import Evidence
+from dlmspec.models.target import Target
+from dlmspec.state import BlockState
+from dlmspec.tree import DraftNode, DraftTree
+
+
+class Trajectory:
+    """The successors of a reference decode, by absolute block and step; a step observer."""
+
+    def __init__(self) -> None:
+        self.successors: dict[tuple[int, int], BlockState] = {}
+
+    def __call__(self, block: int, state: BlockState, logits: object, successor: BlockState) -> None:
+        self.successors[block, state.step] = successor
+
+
+def replay(target: Target, prompt_ids: list[int], config: DecodeConfig) -> Trajectory:
+    """The trajectory of the reference decode of this request."""
+    from dlmspec.decode import reference_decode  # the decoders take drafters, so this arrow has to be late
+
+    trajectory = Trajectory()
+    reference_decode(target, prompt_ids, config, observer=trajectory)
+    return trajectory
+
+
+class OracleDrafter:
+    """The true future as a chain: the ceiling of the budget."""
+
+    name = "oracle"
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
+        self.trajectory = replay(target, prompt_ids, config)
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        tree = DraftTree.from_root(context.root)
+        current = 0
+        while len(tree) < budget:
+            node = tree.nodes[current]
+            block = context.block + node.block
+            successor = self.trajectory.successors.get((block, node.state.step))
+            if successor is None:
+                break
+            is_final = context.rule.is_final(successor, context.mask_id)
+            if not is_final:
+                current = tree.add(DraftNode(successor, node.block, node.ancestors, 1.0, False))
+                continue
+            if block + 1 >= context.num_blocks or len(tree) + 2 > budget:
+                break
+            final = tree.add(DraftNode(successor, node.block, node.ancestors, 1.0, True))
+            fresh = context.fresh_state(block + 1)
+            current = tree.add(DraftNode(fresh, node.block + 1, (*node.ancestors, final), 1.0, False))
+        return tree
+
+
+class OracleOrderDrafter:
+    """The true order with stale coupled tokens, as a chain: the ceiling of any order model without alternatives."""
+
+    name = "oracle-order"
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
+        self.trajectory = replay(target, prompt_ids, config)
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        return grow_tree(context, budget, self._steps)
+
+    def _steps(self, states: list[BlockState], evidence: Evidence, context: DraftContext) -> list[list[Step]]:
+        candidates = evidence.candidates(states[0].step)
+        return [[self._step(state, evidence.block, candidates.ids, context)] for state in states]
+
+    def _step(self, state: BlockState, block: int, ids: list[list[int]], context: DraftContext) -> Step:
+        masked = state.masked_positions(context.mask_id)
+        successor = self.trajectory.successors.get((block, state.step))
+        positions = [p for p in masked if successor and successor.tokens[p] != context.mask_id] or masked[:1]
+        return 0.999, tuple((position, ids[position][0]) for position in positions)

@@ -1,0 +1,104 @@
+"""What the target's last passes revealed: the distributions that drafters read, one state stale.
+
+Evidence never decides anything; it may be stale, or come from a state under a wrong prefix.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dlmspec.law import DenoisingLaw
+from dlmspec.models.transformer import PassOutput
+from dlmspec.request import Request
+from dlmspec.state import BlockState
+from dlmspec.step import tempered_log_probs
+from dlmspec.tree import DraftTree
+from dlmspec.verify import Verification
+
+TOP_K = 32
+NUM_RANKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Likeliest tokens under one step's noise: `ids` and `log_probs` `[B][rank]`; empty where not masked."""
+
+    ids: list[list[int]]
+    log_probs: list[list[float]]
+
+
+class Evidence:
+    """The distributions read at one `state` of one absolute `block`.
+
+    `log_probs` `[M, V]` are tempered and filtered (T = 1 if T = 0) and stand for the masked positions of `state`;
+    `top` `[B, 32]` are the largest of each, descending, zeros where `state` is not masked.
+    """
+
+    def __init__(self, block: int, state: BlockState, logits: Tensor, law: DenoisingLaw) -> None:
+        self.block, self.state = block, state
+        self.positions = list(state.masked_positions(law.spec.mask_id))
+        self.log_probs = tempered_log_probs(logits, law.config.sampling, law.spec.mask_id)
+        values, ids = self.log_probs.topk(min(TOP_K, self.log_probs.shape[-1]), -1)
+        self.top_ids = ids
+        self.top = torch.zeros(len(state.tokens), TOP_K)
+        self.top[self.positions, : values.shape[-1]] = values.float()
+        self._law = law
+        self._candidates: dict[int, Candidates] = {}
+
+    def candidates(self, step: int) -> Candidates:
+        """Tokens that the noise of denoising step `step` would commit, by rank; rank 0 is the coupled token."""
+        key = step if self._law.is_sampled else 0
+        if key not in self._candidates:
+            self._candidates[key] = self._rank(step)
+        return self._candidates[key]
+
+    def _rank(self, step: int) -> Candidates:
+        ids, log_probs = self.ranked(step)
+        length = len(self.state.tokens)
+        all_ids: list[list[int]] = [[] for _ in range(length)]
+        all_log_probs: list[list[float]] = [[] for _ in range(length)]
+        for position, row_ids, row in zip(self.positions, ids.tolist(), log_probs.tolist(), strict=True):
+            all_ids[position], all_log_probs[position] = row_ids, row
+        return Candidates(all_ids, all_log_probs)
+
+    def ranked(self, step: int) -> tuple[Tensor, Tensor]:
+        """Ids and log-probabilities `[M, rank]` of the largest noised scores at `step`."""
+        gumbel = self._law.gumbel(self.block, step, self.positions)
+        ranks = min(NUM_RANKS, self.log_probs.shape[-1])
+        if gumbel is None:
+            ids = self.top_ids[:, :ranks]
+        else:
+            ids = (self.log_probs + gumbel).topk(ranks, -1).indices
+        return ids, self.log_probs.gather(-1, ids)
+
+
+class EvidenceBook:
+    """The freshest evidence of every block that is still being drafted."""
+
+    def __init__(self) -> None:
+        self.by_block: dict[int, Evidence] = {}
+
+    def update(self, request: Request, tree: DraftTree, output: PassOutput, offset: int,
+               verification: Verification) -> None:  # fmt: skip
+        """Keep the last visited state of the current block, or a look at the next one under a guessed final."""
+        for block in [block for block in self.by_block if block < request.block]:
+            del self.by_block[block]
+        last = verification.visited[-1]
+        if last.block == request.block:
+            self.by_block[last.block] = Evidence(last.block, last.state, last.logits, request.law)
+        root_block = verification.visited[0].block
+        visited = {scored.node for scored in verification.visited}
+        ahead: dict[int, int] = {}
+        for index, node in enumerate(tree.nodes):
+            if node.block and index not in visited and node.state.step == 0 and not node.is_final:
+                best = ahead.get(node.block)
+                if best is None or node.mass > tree.nodes[best].mass:
+                    ahead[node.block] = index
+        for relative, index in ahead.items():
+            block, node = root_block + relative, tree.nodes[index]
+            if block < request.block or (block == request.block and last.block == request.block):
+                continue
+            positions = node.state.masked_positions(request.spec.mask_id)
+            self.by_block[block] = Evidence(block, node.state, output.logits(offset + index, positions), request.law)
+

@@ -1,0 +1,169 @@
+"""Checkpoint files: read them into a checked state dict, write them atomically.
+
+Knows the public tensor names of the Qwen3-shaped families; knows nothing of the forward pass.
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dlmspec.models.spec import ModelSpec, read_config
+
+WEIGHTS_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+HEAD_NAME = "lm_head.weight"
+EMBEDDING_NAME = "model.embed_tokens.weight"
+NUM_NAMES_SHOWN = 4
+
+
+def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that the model needs; `lm_head.weight` only if the head is not tied."""
+    hidden, dim = spec.hidden_size, spec.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        EMBEDDING_NAME: (spec.vocab_size, hidden),
+        "model.norm.weight": (hidden,),
+    }
+    per_layer = {
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+        "self_attn.q_proj": (spec.num_heads * dim, hidden),
+        "self_attn.k_proj": (spec.num_kv_heads * dim, hidden),
+        "self_attn.v_proj": (spec.num_kv_heads * dim, hidden),
+        "self_attn.o_proj": (hidden, spec.num_heads * dim),
+        "self_attn.q_norm": (dim,),
+        "self_attn.k_norm": (dim,),
+        "mlp.gate_proj": (spec.intermediate_size, hidden),
+        "mlp.up_proj": (spec.intermediate_size, hidden),
+        "mlp.down_proj": (hidden, spec.intermediate_size),
+    }
+    for layer in range(spec.num_layers):
+        shapes.update({f"model.layers.{layer}.{name}.weight": shape for name, shape in per_layer.items()})
+    if not spec.tie_word_embeddings:
+        shapes[HEAD_NAME] = (spec.vocab_size, hidden)
+    return shapes
+
+
+def load_weights(
+    path: str | Path, spec: ModelSpec, dtype: torch.dtype, device: torch.device | str
+) -> dict[str, Tensor]:
+    """Read a single or sharded safetensors checkpoint; a tied `lm_head.weight` is the embedding itself.
+
+    Raises ValueError for missing or misshapen tensors and for missing, corrupt or truncated files; warns with the
+    names of tensors that the model does not use.
+    """
+    directory = Path(path)
+    expected = expected_shapes(spec)
+    weights: dict[str, Tensor] = {}
+    unexpected: list[str] = []
+    for file in _weight_files(directory):
+        for name, tensor in _read_file(file).items():
+            if name not in expected:
+                unexpected.append(name)
+                continue
+            _check_tensor(file, name, tensor, expected[name])
+            weights[name] = tensor.to(device=device, dtype=dtype)
+    missing = [name for name in expected if name not in weights]
+    if missing:
+        raise ValueError(
+            f"{directory}: {len(missing)} tensors are missing: {_some(missing)}; "
+            "fetch the checkpoint again or check that config.json belongs to it"
+        )
+    if spec.tie_word_embeddings:
+        unexpected = [name for name in unexpected if name != HEAD_NAME]  # a redundant copy of the embedding
+        weights[HEAD_NAME] = weights[EMBEDDING_NAME]
+    if unexpected:
+        warnings.warn(f"{directory}: {len(unexpected)} unused tensors: {_some(unexpected)}", stacklevel=2)
+    return weights
+
+
+def checkpoint_dtype(path: str | Path) -> torch.dtype:
+    """The dtype that config.json states (`dtype` or `torch_dtype`); fp32 if it states none."""
+    directory = Path(path)
+    config = read_config(directory)
+    return parse_dtype(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
+def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """A floating torch dtype from itself or its name (`"bfloat16"`). Raises ValueError for anything else."""
+    found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if found not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f"dtype {dtype!r} is not supported; use float32, bfloat16, float16 or float64")
+    return found
+
+
+def save_checkpoint(path: str | Path, state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    """Write `model.safetensors` and `config.json` into the directory `path`, each by temporary name and rename.
+
+    A head that is tied (`tie_word_embeddings` in `config`) is left out. Raises ValueError if `path` is not writable.
+    """
+    directory = Path(path)
+    tensors = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in state_dict.items()
+        if not (config.get("tie_word_embeddings") and name == HEAD_NAME)
+    }
+    temporary = {name: directory / f".{name}.{os.getpid()}.tmp" for name in (WEIGHTS_NAME, "config.json")}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary[WEIGHTS_NAME], metadata={"format": "pt"})
+        temporary["config.json"].write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
+        for name, file in temporary.items():
+            os.replace(file, directory / name)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(
+            f"{directory}: cannot write the checkpoint ({error}); choose a writable directory"
+        ) from error
+    finally:
+        for file in temporary.values():
+            if file.is_file():
+                file.unlink()
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise ValueError(
+            f"{directory}: no such directory; give a directory that holds config.json and {WEIGHTS_NAME}"
+        )
+    single, index = directory / WEIGHTS_NAME, directory / INDEX_NAME
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise ValueError(f"{directory}: no weights, it has neither {WEIGHTS_NAME} nor {INDEX_NAME}")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"{index}: not a safetensors index ({error}); fetch the file again") from error
+    absent = [name for name in names if not (directory / name).is_file()]
+    if absent:
+        raise ValueError(f"{directory}: {len(absent)} weight files are missing: {_some(absent)}; fetch them")
+    return [directory / name for name in names]
+
+
+def _read_file(file: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(file, framework="pt", device="cpu") as handle:
+            return {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (a handle is no dict)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file}: corrupt or truncated ({error}); fetch the file again") from error
+
+
+def _check_tensor(file: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(
+            f"{file}: {name} has shape {tuple(tensor.shape)}, expected {shape}; config.json belongs to another model"
+        )
+    if not tensor.is_floating_point() or tensor.element_size() < 2:
+        raise ValueError(f"{file}: {name} is {tensor.dtype}; quantised checkpoints are not supported")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:NUM_NAMES_SHOWN])
+    return shown + (", …" if len(names) > NUM_NAMES_SHOWN else "")

@@ -1,0 +1,69 @@
+"""A target: one loaded model with what is needed to run and describe it.
+
+Knows nothing of rules, trees or text; the tokenizer is only a path here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dlmspec.cache import BlockCache, align_length
+from dlmspec.models.loader import checkpoint_dtype, load_weights, parse_dtype
+from dlmspec.models.spec import ModelSpec, spec_from_directory
+from dlmspec.models.transformer import BlockCopy, BlockDiffusionTransformer, PassOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model whose decoder defines the output. `tokenizer_path` is the directory it was loaded from."""
+
+    spec: ModelSpec
+    transformer: BlockDiffusionTransformer
+    tokenizer_path: Path
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def from_directory(
+        cls,
+        path: str | Path,
+        *,
+        dtype: torch.dtype | str | None = None,
+        device: torch.device | str | None = None,
+        block_length: int | None = None,
+        mask_id: int | None = None,
+    ) -> "Target":
+        """Load a checkpoint directory. Default device: CPU; default dtype: fp32 on a CPU, else the checkpoint's.
+
+        Raises ValueError as `spec_from_directory` and `load_weights` do.
+        """
+        directory = Path(path)
+        spec = spec_from_directory(directory, block_length=block_length, mask_id=mask_id)
+        found_device = torch.device("cpu" if device is None else device)
+        if dtype is None:
+            dtype = torch.float32 if found_device.type == "cpu" else checkpoint_dtype(directory)
+        found_dtype = parse_dtype(dtype)
+        weights = load_weights(directory, spec, found_dtype, found_device)
+        return cls(spec, BlockDiffusionTransformer(spec, weights), directory, found_dtype, found_device)
+
+    def new_cache(self, num_tokens: int) -> BlockCache:
+        """A cache for a request of `num_tokens` in all, prompt included.
+
+        Raises ValueError if their aligned length exceeds the context.
+        """
+        aligned = align_length(num_tokens, self.spec.block_length)
+        limit = self.spec.max_position_embeddings
+        if num_tokens < 1 or aligned > limit:
+            raise ValueError(
+                f"{num_tokens} tokens (aligned to blocks of {self.spec.block_length}: {aligned}) do not fit the context "
+                f"of {limit} of {self.spec.name}; shorten the prompt or lower max_new_tokens"
+            )
+        return BlockCache(self.spec, num_tokens, dtype=self.dtype, device=self.device)
+
+    def prefill(self, cache: BlockCache, token_ids: Sequence[int]) -> None:
+        self.transformer.prefill(cache, token_ids)
+
+    def forward(self, cache: BlockCache, copies: Sequence[BlockCopy]) -> PassOutput:
+        return self.transformer.forward(cache, copies)

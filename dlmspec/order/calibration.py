@@ -1,0 +1,52 @@
+"""How often a stale token is the one that gets committed, given that its position is committed next.
+
+A small table per temperature regime, token rank, staleness and log-probability bin, fitted on recorded decodes and
+kept in a drafter's `calibration.json`.
+"""
+
+import bisect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+# upper edges of −log p: 0 … 1e-4 is a nearly certain token
+EDGES = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.5, 4.0, 6.0)
+MAX_STALENESS = 8
+REGIMES = ("greedy", "sampled")
+
+
+def log_prob_bin(log_prob: float) -> int:
+    """Index of the bin of a log-probability, 0 (certain) … len(EDGES)."""
+    return bisect.bisect_left(EDGES, -log_prob)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """`greedy` and `sampled`: probability by `[rank][staleness − 1][bin]`."""
+
+    greedy: list[list[list[float]]]
+    sampled: list[list[list[float]]]
+
+    def probability(self, sampled: bool, rank: int, staleness: int, log_prob: float) -> float:
+        table = self.sampled if sampled else self.greedy
+        if rank >= len(table):
+            return 0.0
+        return table[rank][min(max(staleness, 1), MAX_STALENESS) - 1][log_prob_bin(log_prob)]
+
+
+def save_calibration(directory: Path, table: TokenTable) -> None:
+    content = {"edges": EDGES, "token_table": {"greedy": table.greedy, "sampled": table.sampled}}
+    (directory / "calibration.json").write_text(json.dumps(content) + "\n")
+
+
+def load_calibration(directory: Path) -> TokenTable:
+    """Raises ValueError if the file is missing or of another layout."""
+    path = directory / "calibration.json"
+    try:
+        content = json.loads(path.read_text())
+        table = TokenTable(**content["token_table"])
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"cannot read the drafter's calibration {path}: {error}; train it again") from error
+    if tuple(content["edges"]) != EDGES:
+        raise ValueError(f"{path} was fitted with other bins; train the drafter again")
+    return table

@@ -1,0 +1,42 @@
+"""What the order model reads of a block state: sorted stale log-probabilities, never token ids.
+
+So one model serves any vocabulary, and any block length up to `MAX_POSITIONS`.
+"""
+
+import torch
+from torch import Tensor
+
+TOP_K = 32
+POSITION_CODE = 16
+NUM_FEATURES = TOP_K + 3 + POSITION_CODE + 1
+FLOOR, SCALE, MAX_DEPTH = -12.0, 4.0, 8
+MAX_POSITIONS = 64
+
+
+def position_code(block_length: int) -> Tensor:
+    """A fixed code of the index in the block, `[B, 17]`: sines, cosines and index / B."""
+    index = torch.arange(block_length, dtype=torch.float32)[:, None]
+    rates = 2.0 ** -torch.arange(POSITION_CODE // 2, dtype=torch.float32)
+    return torch.cat([(index * rates).sin(), (index * rates).cos(), index / block_length], -1)
+
+
+def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor) -> Tensor:
+    """Model input `[N, B, F]`.
+
+    `top` `[N, B, 32]` and `coupled` `[N, B]` are stale log-probabilities, `masked` bool `[N, B]` the undecided
+    positions of the hypothetical state, and `depth` `[N, B]` the hypothetical steps taken since the distributions
+    were read, on the positions that those steps committed, 0 elsewhere. It depends on the state alone, not on the
+    order that led there, so merged states score alike.
+    """
+    num_states, block_length, _ = top.shape
+    code = position_code(block_length).to(top.device).expand(num_states, -1, -1)
+    return torch.cat(
+        [
+            top.clamp_min(FLOOR) / SCALE,
+            coupled.clamp_min(FLOOR)[..., None] / SCALE,
+            masked.float()[..., None],
+            depth.clamp_max(MAX_DEPTH)[..., None] / MAX_DEPTH,
+            code,
+        ],
+        -1,
+    )

@@ -1,0 +1,103 @@
+"""The order model: which masked position does the target commit next? About 0.62 M parameters."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from dlmspec.order.features import NUM_FEATURES
+
+MODEL_TYPE = "dlmspec_order_model"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderConfig:
+    """Sizes of an order model."""
+
+    num_features: int = NUM_FEATURES
+    hidden_size: int = 128
+    num_layers: int = 3
+    num_heads: int = 8
+    intermediate_size: int = 512
+
+
+class EncoderLayer(nn.Module):
+    """Pre-norm self-attention over the positions of a block, then a feed-forward."""
+
+    def __init__(self, config: OrderConfig, dropout: float) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.num_heads = config.num_heads
+        self.dropout = dropout
+        self.attention_norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, config.intermediate_size)
+        self.down = nn.Linear(config.intermediate_size, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[N, B, d]` → `[N, B, d]`."""
+        num_states, length, width = x.shape
+        heads = self.qkv(self.attention_norm(x)).view(num_states, length, 3, self.num_heads, -1)
+        attended = F.scaled_dot_product_attention(*heads.permute(2, 0, 3, 1, 4).unbind(0))
+        x = x + self._drop(self.out(attended.transpose(1, 2).reshape(num_states, length, width)))
+        return x + self._drop(self.down(F.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh")))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training) if self.training else x
+
+
+class OrderModel(nn.Module):
+    """Features of block states `[N, B, F]` → log-probability that each masked position is committed next."""
+
+    def __init__(self, config: OrderConfig, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Linear(config.num_features, config.hidden_size)
+        self.mix = nn.Linear(config.hidden_size, config.hidden_size)
+        self.layers = nn.ModuleList(EncoderLayer(config, dropout) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.hidden_size)
+        self.head = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, features: Tensor, masked: Tensor) -> Tensor:
+        """Log-probabilities over the masked positions `[N, B]`, −inf elsewhere."""
+        x = self.mix(F.gelu(self.embed(features), approximate="tanh"))
+        for layer in self.layers:
+            x = layer(x)
+        scores = self.head(self.norm(x)).squeeze(-1).float()
+        return scores.masked_fill(~masked, float("-inf")).log_softmax(-1)
+
+
+def load_order_model(directory: Path) -> OrderModel:
+    """The order model of a drafter directory, in fp32.
+
+    Raises ValueError if the directory is none, or its weights do not fit its config.
+    """
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{directory} is no drafter directory: config.json is missing")
+    config = json.loads(path.read_text())
+    if config.pop("model_type", None) != MODEL_TYPE:
+        raise ValueError(f"{directory} holds no order model: model_type in config.json is not {MODEL_TYPE}")
+    try:
+        model = OrderModel(OrderConfig(**{name: config[name] for name in asdict(OrderConfig())}))
+        model.load_state_dict(load_file(directory / "model.safetensors"))
+    except Exception as error:  # safetensors and torch raise many kinds; each means a damaged drafter
+        raise ValueError(f"cannot load the order model in {directory}: {error}") from error
+    return model.float().eval().requires_grad_(False)
+
+
+def order_config_dict(config: OrderConfig) -> dict:
+    """The content of a drafter's config.json."""
+    return {"model_type": MODEL_TYPE, **asdict(config)}
+
+
+def num_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+

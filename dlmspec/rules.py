@@ -1,0 +1,222 @@
+"""Commit rules: which masked positions of a block one denoising step commits.
+
+A rule is one pure function of (scores, mask, step). Knows nothing of logits, noise or models.
+Facts on the families' own rules: `research/models_engines.md` section 1.6 and `research/lossless.md` section
+3.1.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from dlmspec.state import BlockState
+
+
+@dataclass(frozen=True, slots=True)
+class PositionScores:
+    """What `score` says of each position; all of one shape (`[M]` as scored, `[N, B]` as rules read it).
+
+    `tokens` int64: the id that would be committed. `confidence` fp32: the number most rules order by.
+    `entropy` fp32, nats: of the full unfiltered tempered distribution, or None where no one asked for it.
+    Values at positions that are not masked mean nothing.
+    """
+
+    tokens: Tensor
+    confidence: Tensor
+    entropy: Tensor | None = None
+
+
+class CommitRule(Protocol):
+    """What the engine needs of a rule. `memoryless`: keeps `aux == ()`; `needs_entropy`: of `score`."""
+
+    name: ClassVar[str]
+    memoryless: ClassVar[bool]
+    needs_entropy: ClassVar[bool]
+
+    def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
+        """Positions to commit, bool `[N, B]`: in rows with masks a non-empty subset of them, else nothing.
+
+        `steps` are the denoising steps already taken in each of the N states.
+        """
+        ...
+
+    def is_final(self, state: BlockState, mask_id: int) -> bool:
+        """Whether the rule has nothing left to do in `state`."""
+        ...
+
+
+def num_transfer(step: int, block_length: int, denoising_steps: int | None) -> int:
+    """Positions the schedule commits at `step`: B/S each, 1 more at the first B % S, 1 beyond S; never 0.
+
+    `denoising_steps=None` means S = B, one position per step. Source: SDAR, `generate.py`,
+    get_num_transfer_tokens.
+    """
+    if denoising_steps is None or step >= denoising_steps:
+        return 1
+    return max(1, block_length // denoising_steps + (step < block_length % denoising_steps))
+
+
+class _Memoryless:
+    """A rule without history: a state is final once no mask is left."""
+
+    __slots__ = ()
+    memoryless: ClassVar[bool] = True
+    needs_entropy: ClassVar[bool] = False
+
+    def is_final(self, state: BlockState, mask_id: int) -> bool:
+        return mask_id not in state.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential(_Memoryless):
+    """The leftmost n masked positions; n from the denoising-steps schedule."""
+
+    name: ClassVar[str] = "sequential"
+    denoising_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_denoising_steps(self.denoising_steps)
+
+    def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
+        counts = _scheduled(masked, steps, self.denoising_steps)
+        return masked & (masked.cumsum(-1) <= counts)
+
+
+@dataclass(frozen=True, slots=True)
+class LowConfidenceStatic(_Memoryless):
+    """The n masked positions of highest confidence; n from the denoising-steps schedule."""
+
+    name: ClassVar[str] = "low_confidence_static"
+    denoising_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_denoising_steps(self.denoising_steps)
+
+    def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
+        order, _ = _descending(scores.confidence, masked)
+        return _first(order, _scheduled(masked, steps, self.denoising_steps), masked)
+
+
+@dataclass(frozen=True, slots=True)
+class LowConfidenceDynamic(_Memoryless):
+    """Every masked position of confidence above `threshold` (strict, in fp32) if those are at least n,
+
+    else the n of highest confidence; n from the denoising-steps schedule. Source: SDAR, `generate.py`.
+    """
+
+    name: ClassVar[str] = "low_confidence_dynamic"
+    threshold: float = 0.9
+    denoising_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        # No confidence exceeds 1; negative thresholds serve confidence="entropy".
+        if not -math.inf < self.threshold <= 1:
+            raise ValueError(f"threshold must be a finite number of at most 1, got {self.threshold}")
+        _check_denoising_steps(self.denoising_steps)
+
+    def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
+        counts = _scheduled(masked, steps, self.denoising_steps)
+        above = (scores.confidence > self.threshold) & masked
+        order, _ = _descending(scores.confidence, masked)
+        # With fewer masks than n both branches give all masks or the best ones among them: n needs no clamp.
+        return torch.where(above.sum(-1, keepdim=True) >= counts, above, _first(order, counts, masked))
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyBounded(_Memoryless):
+    """The longest prefix by rising entropy whose entropies sum to at most `gamma` nats; at least one.
+
+    The sum is taken in fp64. Source: JetEngine's entropy_bounded (EB-Sampler, arXiv 2505.24857, with a plain
+    sum).
+    """
+
+    name: ClassVar[str] = "entropy_bounded"
+    needs_entropy: ClassVar[bool] = True
+    gamma: float = 0.35
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma < math.inf:
+            raise ValueError(f"gamma must be a finite number of at least 0 (nats), got {self.gamma}")
+
+    def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
+        if scores.entropy is None:
+            raise ValueError("entropy_bounded needs entropies: call score with with_entropy=True")
+        order, values = _descending(-scores.entropy, masked)
+        # Unmasked positions sort last as +inf and end every prefix.
+        prefix = (-values).double().cumsum(-1) <= self.gamma
+        return _first(order, prefix.sum(-1, keepdim=True).clamp_min(1), masked)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor(_Memoryless):
+    """The n of highest confidence, for the largest n with (n + 1)(1 - c_n) < `factor`; at least one.
+
+    c_n is the n-th highest confidence; fp64. Source: Fast-dLLM (arXiv 2505.22618), factor-based decoding.
+    """
+
+    name: ClassVar[str] = "factor"
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise ValueError(f"factor must be a finite number above 0, got {self.factor}")
+
+    def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
+        order, values = _descending(scores.confidence, masked)
+        ranks = torch.arange(2, values.shape[-1] + 2, device=values.device, dtype=torch.float64)
+        # The left side never falls with n (and is +inf past the masks), so counting finds the largest n.
+        fits = ranks * (1.0 - values.double()) < self.factor
+        return _first(order, fits.sum(-1, keepdim=True).clamp_min(1), masked)
+
+
+RULES: Mapping[str, type[CommitRule]] = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (Sequential, LowConfidenceStatic, LowConfidenceDynamic, EntropyBounded, Factor)
+    }
+)
+
+
+def make_rule(name: str, **options: Any) -> CommitRule:
+    """The rule called `name` with its options; ValueError names what is unknown and what is allowed."""
+    kind = RULES.get(name)
+    if kind is None:
+        raise ValueError(f"unknown rule {name!r}; choose one of {', '.join(RULES)}")
+    allowed = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]
+    for option in options:
+        if option not in allowed:
+            raise ValueError(f"rule {name!r} has no option {option!r}; it takes {', '.join(allowed)}")
+    return kind(**options)
+
+
+def _check_denoising_steps(denoising_steps: int | None) -> None:
+    if denoising_steps is not None and denoising_steps < 1:
+        raise ValueError(
+            f"denoising_steps must be at least 1 (or None: one per position), got {denoising_steps}"
+        )
+
+
+def _scheduled(masked: Tensor, steps: Sequence[int], denoising_steps: int | None) -> Tensor:
+    """The schedule's n of each row, int64 `[N, 1]`."""
+    counts = [[num_transfer(step, masked.shape[-1], denoising_steps)] for step in steps]
+    return torch.tensor(counts, device=masked.device)
+
+
+def _descending(values: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions by falling value, unmasked last, the lowest first among equals; and the sorted values.
+
+    Unmasked positions count as -inf; scores of masked positions are finite.
+    """
+    ordered, order = torch.sort(values.masked_fill(~masked, -math.inf), dim=-1, descending=True, stable=True)
+    return order, ordered
+
+
+def _first(order: Tensor, counts: Tensor, masked: Tensor) -> Tensor:
+    """Bool `[N, B]`: the first `counts` `[N, 1]` positions of `order` that are masked."""
+    leading = torch.arange(order.shape[-1], device=order.device) < counts
+    return torch.zeros_like(masked).scatter_(-1, order, leading) & masked

@@ -1,0 +1,162 @@
+"""Records exact decodes: what a drafter could have read at every step, and what the target then committed.
+
+One row is one denoising step. Shards are safetensors files of a few prompts each; the manifest names what is done,
+so an interrupted recording goes on with the next prompt and a finished one is never half-written.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dlmspec import __version__
+from dlmspec.config import DecodeConfig
+from dlmspec.decode import reference_decode
+from dlmspec.evidence import NUM_RANKS, TOP_K, Evidence
+from dlmspec.law import DenoisingLaw
+from dlmspec.models.target import Target
+from dlmspec.order.calibration import MAX_STALENESS
+from dlmspec.state import BlockState
+
+PROMPTS_PER_SHARD = 16
+
+
+@dataclass(slots=True)
+class StepRecorder:
+    """A step observer that keeps, per step, the stale inputs and the commits.
+
+    Rows: `masked` `[B]`, `committed` `[B]` (the committed token id, −1 elsewhere), `top` and `top_ids` `[B, 32]`,
+    `candidate_ids` and `candidate_log_probs` `[8, B, rank]` (under the noise of step t + d), `place` = prompt, block,
+    step.
+    """
+
+    law: DenoisingLaw
+    prompt: int
+    rows: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def __call__(self, block: int, state: BlockState, logits: Tensor, successor: BlockState) -> None:
+        evidence = Evidence(block, state, logits, self.law)
+        length = len(state.tokens)
+        top_ids = torch.full((length, TOP_K), -1, dtype=torch.int32)
+        top_ids[evidence.positions, : evidence.top_ids.shape[-1]] = evidence.top_ids.int()
+        ids = torch.full((MAX_STALENESS, length, NUM_RANKS), -1, dtype=torch.int32)
+        log_probs = torch.zeros(MAX_STALENESS, length, NUM_RANKS)
+        for depth in range(MAX_STALENESS):
+            found, values = evidence.ranked(state.step + depth + 1)
+            ids[depth, evidence.positions, : found.shape[-1]] = found.int()
+            log_probs[depth, evidence.positions, : found.shape[-1]] = values.float()
+        before, after = torch.tensor(state.tokens), torch.tensor(successor.tokens)
+        self.rows.append(
+            {
+                "masked": before == self.law.spec.mask_id,
+                "committed": torch.where(before != after, after, -1).int(),
+                "top": evidence.top.clamp_min(-60).half(),
+                "top_ids": top_ids,
+                "candidate_ids": ids,
+                "candidate_log_probs": log_probs.clamp_min(-60).half(),
+                "place": torch.tensor([self.prompt, block, state.step], dtype=torch.int32),
+            }
+        )
+
+
+def record_prompt(target: Target, prompt_ids: list[int], config: DecodeConfig, prompt: int) -> dict[str, Tensor]:
+    """All steps of one exact decode, stacked; one more row-wise tensor `sampled` tells T > 0."""
+    recorder = StepRecorder(DenoisingLaw(target.spec, config), prompt)
+    reference_decode(target, prompt_ids, config, observer=recorder)
+    rows = {name: torch.stack([row[name] for row in recorder.rows]) for name in recorder.rows[0]}
+    rows["sampled"] = torch.full((len(recorder.rows),), config.sampling.temperature > 0)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class RecordJob:
+    """Decode every prompt once per config; ids of prompts count through all of them."""
+
+    target: Target
+    prompts: Sequence[list[int]]
+    configs: Sequence[DecodeConfig]
+    directory: Path
+    progress: Callable[[int, int], None] | None = None
+
+    def run(self) -> int:
+        """Record what the manifest does not list yet; returns the number of steps on disk.
+
+        Raises ValueError if the directory holds a recording of other prompts or configs.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        manifest = self._manifest()
+        tasks = [(prompt, config) for config in self.configs for prompt in self.prompts]
+        for start in range(manifest["done"], len(tasks), PROMPTS_PER_SHARD):
+            rows = []
+            for number, (prompt, config) in enumerate(tasks[start : start + PROMPTS_PER_SHARD], start):
+                rows.append(record_prompt(self.target, prompt, config, number))
+                if self.progress is not None:
+                    self.progress(number + 1, len(tasks))
+            self._write_shard(manifest, rows, start)
+        return manifest["steps"]
+
+    def _manifest(self) -> dict:
+        path = self.directory / "manifest.json"
+        described = {
+            "target": self.target.spec.name,
+            "block_length": self.target.spec.block_length,
+            "num_prompts": len(self.prompts),
+            "configs": [repr(config) for config in self.configs],
+        }
+        if path.exists():
+            manifest = json.loads(path.read_text())
+            differing = [name for name, value in described.items() if manifest.get(name) != value]
+            if differing:
+                raise ValueError(
+                    f"{self.directory} holds another recording ({', '.join(differing)} differ); "
+                    "give an empty directory"
+                )
+            return manifest
+        return {**described, "version": __version__, "torch": torch.__version__, "done": 0, "steps": 0, "shards": []}
+
+    def _write_shard(self, manifest: dict, rows: list[dict[str, Tensor]], start: int) -> None:
+        shard = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        name = f"shard-{start:06d}.safetensors"
+        temporary = self.directory / (name + ".tmp")
+        save_file(shard, temporary)
+        os.replace(temporary, self.directory / name)
+        manifest["shards"].append(name)
+        manifest["done"] = start + len(rows)
+        manifest["steps"] += len(shard["place"])
+        temporary = self.directory / "manifest.tmp"
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n")
+        os.replace(temporary, self.directory / "manifest.json")
+
+
+def read_records(directory: Path) -> dict[str, Tensor]:
+    """All recorded steps of a directory, stacked in order.
+
+    Raises ValueError if there is no recording.
+    """
+    return {name: torch.cat(parts) for name, parts in _columns(directory).items()}
+
+
+def _columns(directory: Path) -> dict[str, list[Tensor]]:
+    path = directory / "manifest.json"
+    if not path.is_file():
+        raise ValueError(f"{directory} holds no recording: manifest.json is missing; run `dlmspec record` first")
+    columns: dict[str, list[Tensor]] = {}
+    for shard in _shards(directory, json.loads(path.read_text())["shards"]):
+        for name, tensor in shard.items():
+            columns.setdefault(name, []).append(tensor)
+    if not columns:
+        raise ValueError(f"the recording in {directory} has no steps yet; run `dlmspec record` again")
+    return columns
+
+
+def _shards(directory: Path, names: list[str]) -> Iterator[dict[str, Tensor]]:
+    for name in names:
+        try:
+            yield load_file(directory / name)
+        except Exception as error:  # safetensors raises its own kinds; each means a damaged shard
+            raise ValueError(f"cannot read {directory / name}: {error}; delete the recording and repeat it") from error

@@ -1,0 +1,247 @@
+"""Trains a block-diffusion target from scratch: data, optimiser, schedule, checkpoints, export.
+
+Checkpoints hold everything that the next step depends on, so an interrupted run goes on where it stopped; the
+batches are a pure function of the step. Tokens are counted as noised tokens: every token of text is noised twice,
+with complementary masks.
+"""
+
+import dataclasses
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from dlmspec.models.loader import save_checkpoint
+from dlmspec.models.spec import ModelSpec
+from dlmspec.training.batches import DOMAINS, Batch, RowPacker, TokenStream
+from dlmspec.training.corpus import read_documents
+from dlmspec.training.network import BlockDiffusionNetwork
+from dlmspec.training.tokenizer import save_tokenizer, train_tokenizer
+
+EVALUATION_SEED = 2**40  # far from the seeds of training steps
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """One training run. `tokens` counts noised tokens; the rate decays linearly over the last `decay_share`."""
+
+    tokens: int = 20_000_000
+    rows: int = 8
+    row_length: int = 384
+    math_share: float = 0.65
+    matrix_rate: float = 4e-3
+    other_rate: float = 4e-3
+    weight_decay: float = 0.05
+    warmup_steps: int = 60
+    decay_share: float = 0.3
+    first_step: int = 0  # a resumed run starts its data and its warm-up here
+    checkpoint_seconds: float = 240.0
+    compile: bool = True
+
+    @property
+    def tokens_per_step(self) -> int:
+        return 2 * self.rows * self.row_length
+
+    @property
+    def num_steps(self) -> int:
+        return -(-self.tokens // self.tokens_per_step)
+
+    def rate(self, step: int) -> float:
+        """Share of the peak learning rate at `step`: warm-up, plateau, linear decay to 2 %."""
+        warm = min(1.0, (step - self.first_step + 1) / self.warmup_steps)
+        left = (self.num_steps - step) / max(1.0, self.decay_share * self.num_steps)
+        return warm * max(0.02, min(1.0, left))
+
+
+class Corpus:
+    """Tokenizer and packed token streams of one model directory, cached beside its checkpoints."""
+
+    def __init__(self, work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        documents = read_documents()
+        path = work / "tokenizer.json"
+        if not path.exists():
+            save_tokenizer(train_tokenizer(documents), work)
+        self.tokenizer = Tokenizer.from_file(str(path))
+        self.streams = {
+            held_out: {
+                domain: TokenStream(
+                    [d for d in documents if d.domain == domain and d.held_out == held_out], self.tokenizer
+                )
+                for domain in ("code", "prose")
+            }
+            for held_out in (False, True)
+        }
+
+    def packer(self, plan: TrainingPlan, spec: ModelSpec, *, held_out: bool = False) -> RowPacker:
+        return RowPacker(
+            self.streams[held_out],
+            self.tokenizer,
+            row_length=plan.row_length,
+            block_length=spec.block_length,
+            math_share=plan.math_share,
+            held_out=held_out,
+        )
+
+
+def make_optimizers(network: BlockDiffusionNetwork, plan: TrainingPlan) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for embeddings and norms."""
+    named = list(network.named_parameters())
+    matrices = [p for name, p in named if p.dim() == 2 and "embed" not in name]
+    others = [p for name, p in named if p.dim() != 2 or "embed" in name]
+    muon = torch.optim.Muon(
+        matrices, lr=plan.matrix_rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return [muon, torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0)]
+
+
+@torch.no_grad()
+def evaluate(network: BlockDiffusionNetwork, batches: list[Batch]) -> dict[str, dict[str, float]]:
+    """Per domain: mean loss (nats) and accuracy per masked token, unweighted, fill tokens left out.
+
+    `math` covers solutions only (tokens with full weight); questions cannot be guessed.
+    """
+    sums = {domain: torch.zeros(3) for domain in DOMAINS}
+    for batch in batches:
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = network.logits(batch)
+        losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tokens, reduction="none")
+        hits = logits.argmax(-1) == batch.tokens
+        for number, domain in enumerate(DOMAINS):
+            rows = (batch.domains == number) & (batch.weights >= 1.0)
+            sums[domain] += torch.tensor([losses[rows].sum(), hits[rows].sum(), rows.sum()])
+    return {
+        domain: {"loss": (s[0] / s[2]).item(), "accuracy": (s[1] / s[2]).item()} for domain, s in sums.items()
+    }
+
+
+def export(network: BlockDiffusionNetwork, directory: Path, tokenizer: Tokenizer) -> None:
+    """Write the model in SDAR's layout: bf16 weights, config, generation config and tokenizer."""
+    spec = network.spec
+    config = {
+        "architectures": ["SDARForCausalLM"],
+        "model_type": "sdar",
+        "block_size": spec.block_length,
+        "mask_token_id": spec.mask_id,
+        "eos_token_id": spec.stop_ids[0],
+        "bos_token_id": spec.stop_ids[0],
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "hidden_size": spec.hidden_size,
+        "intermediate_size": spec.intermediate_size,
+        "num_hidden_layers": spec.num_layers,
+        "num_attention_heads": spec.num_heads,
+        "num_key_value_heads": spec.num_kv_heads,
+        "head_dim": spec.head_dim,
+        "max_position_embeddings": spec.max_position_embeddings,
+        "rms_norm_eps": spec.rms_norm_eps,
+        "rope_theta": spec.rope_theta,
+        "rope_scaling": None,
+        "tie_word_embeddings": spec.tie_word_embeddings,
+        "vocab_size": spec.vocab_size,
+        "torch_dtype": "bfloat16",
+    }
+    weights = {name: p.detach().to(torch.bfloat16).contiguous() for name, p in network.named_parameters()}
+    save_checkpoint(directory, weights, config)
+    generation = {"eos_token_id": list(spec.stop_ids), "pad_token_id": spec.stop_ids[0]}
+    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    save_tokenizer(tokenizer, directory)
+
+
+class TargetTrainer:
+    """The state of a run: network, optimisers, step."""
+
+    def __init__(self, spec: ModelSpec, plan: TrainingPlan, work: Path) -> None:
+        torch.manual_seed(0)
+        self.plan, self.work = plan, work
+        self.corpus = Corpus(work)
+        self.network = BlockDiffusionNetwork(spec)
+        self.optimizers = make_optimizers(self.network, plan)
+        self.step = plan.first_step
+        self.packer = self.corpus.packer(plan, spec)
+        held_out = self.corpus.packer(plan, spec, held_out=True)
+        self.held_out = [held_out.batch(EVALUATION_SEED + i, plan.rows) for i in range(6)]
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.work / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Write the checkpoint and the exported model; a crash leaves the previous ones."""
+        state = {
+            "step": self.step,
+            "plan": dataclasses.asdict(self.plan),
+            "network": self.network.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+        temporary = self.checkpoint.with_suffix(".tmp")
+        torch.save(state, temporary)
+        os.replace(temporary, self.checkpoint)
+        export(self.network, self.work / "export", self.corpus.tokenizer)
+
+    def resume(self) -> bool:
+        """Continue from the checkpoint, if there is one."""
+        if not self.checkpoint.exists():
+            return False
+        state = torch.load(self.checkpoint, weights_only=True)
+        self.network.load_state_dict(state["network"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step = state["step"]
+        return True
+
+    def train_step(self, forward) -> Tensor:
+        """One optimiser step; returns the loss per domain (NaN where the batch had none), `[3]`."""
+        batch = self.packer.batch(self.step, self.plan.rows)
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = forward(batch)
+        ((losses * batch.weights).sum() / batch.weights.sum()).backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        for optimizer, peak in zip(self.optimizers, (self.plan.matrix_rate, self.plan.other_rate), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = peak * self.plan.rate(self.step)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step += 1
+        counted = batch.weights >= 1.0
+        rows = [counted & (batch.domains == number) for number in range(len(DOMAINS))]
+        return torch.stack([losses.detach()[row].mean() for row in rows])
+
+    def run(self) -> None:
+        """Train to the plan's number of tokens with a progress bar, a log and regular checkpoints."""
+        forward = torch.compile(self.network) if self.plan.compile else self.network
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        saved = time.monotonic()
+        with Progress(*columns) as progress:
+            task = progress.add_task("training", total=self.plan.num_steps, completed=self.step)
+            average = None
+            while self.step < self.plan.num_steps:
+                losses = self.train_step(forward)
+                average = losses if average is None else torch.where(
+                    losses.isnan(), average, average.lerp(losses, 0.03)
+                )
+                text = "/".join(f"{x:.2f}" for x in average.tolist())
+                tokens = self.step * self.plan.tokens_per_step / 1e6
+                progress.update(task, completed=self.step, description=f"{tokens:.2f} M tokens, loss {text}")
+                if time.monotonic() - saved > self.plan.checkpoint_seconds or self.step == self.plan.num_steps:
+                    self._checkpoint(progress, average)
+                    saved = time.monotonic()
+
+    def _checkpoint(self, progress: Progress, average: Tensor | None) -> None:
+        self.save()
+        row = {
+            "step": self.step,
+            "tokens": self.step * self.plan.tokens_per_step,
+            "train_loss": dict(zip(DOMAINS, average.tolist(), strict=True)) if average is not None else None,
+            "held_out": evaluate(self.network, self.held_out),
+            "time": time.time(),
+        }
+        with (self.work / "log.jsonl").open("a") as log:
+            log.write(json.dumps(row) + "\n")
+        progress.console.print(json.dumps(row))

@@ -1,0 +1,46 @@
+"""Trains `pocket` from scratch: `python models/pocket/recipe.py --tokens 20e6` (resumes from `.cache/pocket`)."""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from dlmspec.models.spec import ModelSpec
+from dlmspec.training.target import TargetTrainer, TrainingPlan
+
+SPEC = ModelSpec(
+    name="pocket",
+    family="sdar",
+    hidden_size=256,
+    num_layers=6,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=64,
+    intermediate_size=768,
+    vocab_size=4096,
+    rms_norm_eps=1e-6,
+    rope_theta=10_000.0,
+    max_position_embeddings=512,
+    tie_word_embeddings=True,
+    block_length=16,
+    mask_id=0,
+    stop_ids=(1,),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=float, default=20e6, help="noised tokens in all")
+    parser.add_argument("--work", type=Path, default=Path(".cache/pocket"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-compile", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    plan = TrainingPlan(tokens=int(arguments.tokens), compile=not arguments.no_compile)
+    trainer = TargetTrainer(SPEC, plan, arguments.work)
+    trainer.resume()
+    trainer.run()
+
+
+if __name__ == "__main__":
+    main()
