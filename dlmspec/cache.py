@@ -19,9 +19,9 @@ def align_length(num_tokens: int, block_length: int) -> int:
 class BlockCache:
     """Keys and values `[layers, G, rows, D]`, allocated once.
 
-    With rows inside heads the first L rows of a head are one contiguous `[L, D]` matrix, so a pass multiplies with
-    the prefix without copying it. Rows `[0, length)` are committed; what lies behind is scratch that a pass may
-    overwrite and nothing may read before it was written in the same pass.
+    With rows inside heads the first L rows of a head are one contiguous `[L, D]` matrix, so a pass multiplies
+    with the prefix without copying it. Rows `[0, length)` are committed; what lies behind is scratch that a
+    pass may overwrite and nothing may read before it was written in the same pass.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ def gumbel_from_bits(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
 
 
 class GumbelNoise:
-    """The noise of one request: depends on its arguments only, never on batch, order, budget or other requests.
+    """The noise of one request: depends on its arguments only, never on batch, order or other requests.
 
     `mode="step"` draws anew at every denoising step of a block (the law of the families' own samplers);
     `mode="position"` keeps one draw per position. Recent blocks are kept: at most 32 of them and 256 MiB.

@@ -104,9 +104,9 @@ class LowConfidenceStatic(_Memoryless):
 
 @dataclass(frozen=True, slots=True)
 class LowConfidenceDynamic(_Memoryless):
-    """Every masked position of confidence above `threshold` (strict, in fp32) if those are at least n,
+    """Every masked position of confidence above `threshold`; the n of highest confidence if those are fewer.
 
-    else the n of highest confidence; n from the denoising-steps schedule. Source: SDAR, `generate.py`.
+    n from the denoising-steps schedule. The comparison is strict and in fp32. Source: SDAR, `generate.py`.
     """
 
     name: ClassVar[str] = "low_confidence_dynamic"
@@ -182,7 +182,7 @@ RULES: Mapping[str, type[CommitRule]] = MappingProxyType(
 )
 
 
-def make_rule(name: str, **options: Any) -> CommitRule:
+def make_rule(name: str, /, **options: Any) -> CommitRule:
     """The rule called `name` with its options; ValueError names what is unknown and what is allowed."""
     kind = RULES.get(name)
     if kind is None:

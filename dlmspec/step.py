@@ -39,10 +39,10 @@ _LOG_ZERO = -200.0
 class Sampling:
     """How a token is drawn and how sure the step is of it.
 
-    `temperature` 0 takes the likeliest token. `top_k` 0 and `top_p` 1 keep every token. `confidence`:
-    `token_prob` (of the drawn token, unfiltered, tempered), `filtered_token_prob` (SDAR), `raw_token_prob` (T
-    = 1: LLaDA, Fast-dLLM), or `max_prob`, `margin`, `entropy` (negative) of the unfiltered tempered
-    distribution. The distributions never hold the mask id or `suppress_tokens`.
+    `temperature` 0 takes the likeliest token. `top_k` 0 and `top_p` 1 keep every token. `confidence` is a
+    probability of the drawn token: `token_prob` (unfiltered, tempered), `filtered_token_prob` (SDAR),
+    `raw_token_prob` (untempered: LLaDA, Fast-dLLM); or, of the unfiltered tempered distribution, `max_prob`,
+    `margin` or `entropy` (negative). No distribution holds the mask id or `suppress_tokens`.
     """
 
     temperature: float = 0.0
@@ -77,11 +77,15 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class _Distribution:
-    """Of M rows, `[M, V]`: `raw` and `tempered` logits, suppressed ids at -inf; `probs` = softmax(tempered)."""
+    """Of M rows, `[M, V]`: `raw` and `tempered` logits, suppressed ids at -inf; `probs` = softmax(tempered).
+
+    `filtered`: log-probabilities after top-k and top-p, or None where neither draw nor confidence reads them.
+    """
 
     raw: Tensor
     tempered: Tensor
     probs: Tensor
+    filtered: Tensor | None
 
 
 def score(logits: Tensor, gumbel: Tensor | None, sampling: Sampling, *, mask_id: int | None,
@@ -95,8 +99,10 @@ def score(logits: Tensor, gumbel: Tensor | None, sampling: Sampling, *, mask_id:
     shape = logits.shape[:-1]
     raw = _suppressed(logits, sampling, mask_id)
     tempered = _tempered(raw, sampling)
-    tokens = _argmax(raw) if sampling.is_greedy else _draw(tempered, gumbel, sampling)
-    distribution = _Distribution(raw, tempered, torch.softmax(tempered, -1))
+    is_filter_read = not sampling.is_greedy or sampling.confidence == "filtered_token_prob"
+    filtered = _filtered_log_probs(tempered, sampling) if is_filter_read else None
+    tokens = _argmax(raw) if sampling.is_greedy or filtered is None else _draw(filtered, gumbel, sampling)
+    distribution = _Distribution(raw, tempered, torch.softmax(tempered, -1), filtered)
     entropy = _entropy(distribution) if with_entropy or sampling.confidence == "entropy" else None
     if entropy is not None and sampling.confidence == "entropy":
         confidence = 0.0 - entropy
@@ -113,8 +119,14 @@ def commit(
 
     Values at positions without a mask are ignored: a committed token is never touched.
     """
+    # A rule with history will return its next `aux` beside the choice; none exists yet.
+    assert rule.memoryless, f"rule {rule.name} keeps history, which commit does not carry yet"
     current = torch.tensor([state.tokens for state in states], device=scores.tokens.device)
-    return _commit(scores, current, states, rule, mask_id)
+    chosen = rule.select(scores, current == mask_id, [state.step for state in states])
+    rows = torch.where(chosen, scores.tokens, current).tolist()
+    return [
+        BlockState(tuple(row), state.step + 1, state.aux) for row, state in zip(rows, states, strict=True)
+    ]
 
 
 def denoise_step(states: Sequence[BlockState], logits: Tensor, gumbel: Tensor | None, sampling: Sampling,
@@ -125,20 +137,16 @@ def denoise_step(states: Sequence[BlockState], logits: Tensor, gumbel: Tensor | 
     state by state, positions ascending. A model without a mask id passes a negative one, a sentinel that no
     token equals.
     """
-    assert all(mask_id in state.tokens for state in states), "a state without masks has no successor"
-    scores = score(
-        logits, gumbel, sampling, mask_id=mask_id if mask_id >= 0 else None, with_entropy=rule.needs_entropy
-    )
-    current = torch.tensor([state.tokens for state in states], device=logits.device)
-    if scores.tokens.numel() == current.numel():
-        return _commit(_reshaped(scores, current.shape), current, states, rule, mask_id)
-    masked = current == mask_id
-    expected = int(masked.sum())
-    if scores.tokens.numel() != expected:
+    counts = [state.num_masked(mask_id) for state in states]
+    assert all(counts), "a state without masks has no successor"
+    if len(logits) != sum(counts):
         raise ValueError(
-            f"got {scores.tokens.numel()} rows of logits for {expected} masked positions; pass one for each"
+            f"got {len(logits)} rows of logits for {sum(counts)} masked positions; pass one row for each"
         )
-    return _commit(_scattered(scores, masked), current, states, rule, mask_id)
+    suppressed = mask_id if mask_id >= 0 else None
+    scores = score(logits, gumbel, sampling, mask_id=suppressed, with_entropy=rule.needs_entropy)
+    masked = torch.tensor([state.tokens for state in states], device=logits.device) == mask_id
+    return commit(_scattered(scores, masked), states, rule, mask_id)
 
 
 def tempered_log_probs(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tensor:
@@ -176,12 +184,8 @@ def coupled_tokens(logits: Tensor, gumbels: Sequence[Tensor] | None, sampling: S
     log_probs = _filtered_log_probs(_tempered(raw, sampling), sampling)
     if sampling.is_greedy:
         ids = _argmax(raw)[None]
-    elif not gumbels:
-        raise ValueError(
-            f"temperature {sampling.temperature} needs Gumbel noise: pass gumbels, or temperature 0"
-        )
     else:
-        ids = torch.stack([_argmax(log_probs + gumbel.to(log_probs.device)) for gumbel in gumbels])
+        ids = torch.stack([_draw(log_probs, gumbel, sampling) for gumbel in gumbels or (None,)])
     return ids, log_probs.gather(-1, ids.T).T
 
 
@@ -189,23 +193,22 @@ def _suppressed(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tens
     """`logits` as checked fp32 rows `[M, V]`, the mask id and `suppress_tokens` at -inf: probability 0."""
     vocab_size = logits.shape[-1]
     rows = logits.reshape(-1, vocab_size).float()
+    # A maximum is NaN if any entry is, so one pass over V finds NaN and +inf.
+    if not bool((rows.amax(-1) < math.inf).all()):
+        raise ValueError(
+            f"logits contain NaN or infinity ({logits.dtype}): run the model in bfloat16 or float32"
+        )
     excluded = sampling.suppress_tokens if mask_id is None else (*sampling.suppress_tokens, mask_id)
-    is_valid = True
     if excluded:
         if max(excluded) >= vocab_size:
             raise ValueError(f"token id {max(excluded)} to suppress is not in the vocabulary of {vocab_size}")
-        ids = torch.tensor(excluded, device=rows.device)
-        is_valid = bool((rows.index_select(-1, ids) < math.inf).all())
-        rows = rows.index_fill(-1, ids, -math.inf)
-    # The maximum is NaN if any entry is, so one pass over V finds NaN, +inf and rows without a token.
-    largest = rows.amax(-1)
-    if is_valid and bool(largest.isfinite().all()):
-        return rows
-    if is_valid and not bool((largest.isnan() | (largest == math.inf)).any()):
+        rows = rows.index_fill(-1, torch.tensor(excluded, device=rows.device), -math.inf)
+    if not bool((rows.amax(-1) > -math.inf).all()):
         raise ValueError(
-            "no token left to draw: all logits of a row are -inf or suppressed; suppress fewer tokens"
+            f"no token left to draw: a row of logits ({logits.dtype}) is -inf wherever it is not suppressed; "
+            "run the model in bfloat16 or float32, or suppress fewer tokens"
         )
-    raise ValueError(f"logits contain NaN or infinity ({logits.dtype}): run the model in bfloat16 or float32")
+    return rows
 
 
 def _tempered(raw: Tensor, sampling: Sampling) -> Tensor:
@@ -253,24 +256,21 @@ def _filtered_log_probs(tempered: Tensor, sampling: Sampling) -> Tensor:
     return torch.log_softmax(_filtered(tempered, sampling), -1)
 
 
-def _draw(tempered: Tensor, gumbel: Tensor | None, sampling: Sampling) -> Tensor:
-    """The Gumbel-max draw of each row, int64 `[M]`."""
+def _draw(log_probs: Tensor, gumbel: Tensor | None, sampling: Sampling) -> Tensor:
+    """The Gumbel-max draw of each row, int64 `[M]`: an excluded id has -inf, and noise is finite."""
     if gumbel is None:
-        raise ValueError(
-            f"temperature {sampling.temperature} needs Gumbel noise: pass gumbel, or temperature 0"
-        )
-    return _argmax(
-        _filtered_log_probs(tempered, sampling) + gumbel.reshape(tempered.shape).to(tempered.device)
-    )
+        raise ValueError(f"temperature {sampling.temperature} needs Gumbel noise: pass it, or temperature 0")
+    return _argmax(log_probs + gumbel.reshape(log_probs.shape).to(log_probs.device))
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """Index of the largest entry of each row, int64 `[M]`; the lowest index wins ties."""
-    if (
-        values.device.type == "cpu"
-    ):  # numpy promises the first occurrence, and is ten times faster than torch here
+    """Index of the largest entry of each row, int64 `[M]`; the lowest index wins ties.
+
+    Both libraries promise the first occurrence (torch: `max` along a dimension); numpy is ten times faster.
+    """
+    if values.device.type == "cpu":
         return torch.from_numpy(values.detach().numpy().argmax(-1))
-    return values.max(-1).indices  # torch promises the first occurrence for max along a dimension
+    return values.max(-1).indices
 
 
 def _confidence(distribution: _Distribution, tokens: Tensor, sampling: Sampling) -> Tensor:
@@ -279,7 +279,8 @@ def _confidence(distribution: _Distribution, tokens: Tensor, sampling: Sampling)
     if name == "token_prob":
         return distribution.probs.gather(-1, chosen)[:, 0]
     if name == "filtered_token_prob":
-        return _filtered_log_probs(distribution.tempered, sampling).gather(-1, chosen)[:, 0].exp()
+        assert distribution.filtered is not None
+        return distribution.filtered.gather(-1, chosen)[:, 0].exp()
     if name == "raw_token_prob":
         return torch.softmax(distribution.raw, -1).gather(-1, chosen)[:, 0]
     if name == "max_prob":
@@ -303,11 +304,6 @@ def _row_sums(values: Tensor) -> Tensor:
     return values.expand(2, -1).sum(-1)[:1] if len(values) == 1 else values.sum(-1)
 
 
-def _reshaped(scores: PositionScores, shape: torch.Size) -> PositionScores:
-    entropy = None if scores.entropy is None else scores.entropy.view(shape)
-    return PositionScores(scores.tokens.view(shape), scores.confidence.view(shape), entropy)
-
-
 def _scattered(scores: PositionScores, masked: Tensor) -> PositionScores:
     """Scores `[M]` put at the M `masked` places of `[N, B]`, zeros elsewhere."""
 
@@ -316,15 +312,3 @@ def _scattered(scores: PositionScores, masked: Tensor) -> PositionScores:
 
     entropy = None if scores.entropy is None else spread(scores.entropy)
     return PositionScores(spread(scores.tokens), spread(scores.confidence), entropy)
-
-
-def _commit(scores: PositionScores, current: Tensor, states: Sequence[BlockState], rule: CommitRule,
-            mask_id: int) -> list[BlockState]:  # fmt: skip
-    # A rule with history will return its next `aux` beside the choice; none exists yet, so none can go wrong
-    # silently.
-    assert rule.memoryless, f"rule {rule.name} keeps history, which commit does not carry yet"
-    chosen = rule.select(scores, current == mask_id, [state.step for state in states])
-    tokens = torch.where(chosen, scores.tokens, current).tolist()
-    return [
-        BlockState(tuple(row), state.step + 1, state.aux) for row, state in zip(tokens, states, strict=True)
-    ]

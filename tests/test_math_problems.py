@@ -92,7 +92,7 @@ def test_every_template_has_many_number_choices(template: Template) -> None:
 def test_templates_are_many_distinct_and_spread_over_step_counts() -> None:
     held_out = [template for template in TEMPLATES if template.held_out]
     training = [template for template in TEMPLATES if not template.held_out]
-    assert len(TEMPLATES) >= 56
+    assert len(TEMPLATES) >= 135
     assert len(held_out) >= 14
     assert len({template.name for template in TEMPLATES}) == len(TEMPLATES)
     for group in (held_out, training):

@@ -56,8 +56,8 @@ def load_weights(
 ) -> dict[str, Tensor]:
     """Read a single or sharded safetensors checkpoint; a tied `lm_head.weight` is the embedding itself.
 
-    Raises ValueError for missing or misshapen tensors and for missing, corrupt or truncated files; warns with the
-    names of tensors that the model does not use.
+    Raises ValueError for missing or misshapen tensors and for missing, corrupt or truncated files; warns with
+    the names of tensors that the model does not use.
     """
     directory = Path(path)
     expected = expected_shapes(spec)
@@ -100,9 +100,10 @@ def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
 
 
 def save_checkpoint(path: str | Path, state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """Write `model.safetensors` and `config.json` into the directory `path`, each by temporary name and rename.
+    """Write `model.safetensors` and `config.json` into the directory `path`, by temporary name and rename.
 
-    A head that is tied (`tie_word_embeddings` in `config`) is left out. Raises ValueError if `path` is not writable.
+    A head that is tied (`tie_word_embeddings` in `config`) is left out. Raises ValueError if `path` is not
+    writable.
     """
     directory = Path(path)
     tensors = {
@@ -158,7 +159,8 @@ def _read_file(file: Path) -> dict[str, Tensor]:
 def _check_tensor(file: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise ValueError(
-            f"{file}: {name} has shape {tuple(tensor.shape)}, expected {shape}; config.json belongs to another model"
+            f"{file}: {name} has shape {tuple(tensor.shape)}, expected {shape}; "
+            "check that config.json belongs to this checkpoint"
         )
     if not tensor.is_floating_point() or tensor.element_size() < 2:
         raise ValueError(f"{file}: {name} is {tensor.dtype}; quantised checkpoints are not supported")

@@ -39,10 +39,10 @@ class ModelSpec:
 def spec_from_directory(
     path: str | Path, *, block_length: int | None = None, mask_id: int | None = None
 ) -> ModelSpec:
-    """Read `config.json` (and `generation_config.json`, `tokenizer_config.json` where present) of a model directory.
+    """Read `config.json`, and `generation_config.json` and `tokenizer_config.json` where present.
 
-    Raises ValueError if it is no model directory, of an unsupported type or kind, or if the block length or the
-    mask id cannot be resolved.
+    Raises ValueError if it is no model directory, of an unsupported type or kind, or if the block length or
+    the mask id cannot be resolved.
     """
     directory = Path(path)
     config = read_config(directory)
@@ -69,8 +69,8 @@ def spec_from_directory(
     )
     if spec.num_heads % spec.num_kv_heads or spec.head_dim % 2:
         raise ValueError(
-            f"{directory / 'config.json'}: {spec.num_heads} heads, {spec.num_kv_heads} key/value heads of dim "
-            f"{spec.head_dim}; heads must be a multiple of key/value heads and head_dim even"
+            f"{directory / 'config.json'}: {spec.num_heads} heads, {spec.num_kv_heads} key/value heads of "
+            f"dim {spec.head_dim}; heads must be a multiple of key/value heads and head_dim even"
         )
     return spec
 
@@ -92,7 +92,8 @@ def check_supported(config: dict[str, Any], directory: Path) -> None:
     model_type = config.get("model_type")
     if model_type not in SUPPORTED_MODEL_TYPES:
         raise ValueError(
-            f"{directory}: model_type {model_type!r} is not supported; supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
+            f"{directory}: model_type {model_type!r} is not supported; "
+            f"supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
         )
     scaling = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     rope_type = scaling.get("rope_type", scaling.get("type", "default"))

@@ -35,7 +35,7 @@ class Target:
         block_length: int | None = None,
         mask_id: int | None = None,
     ) -> "Target":
-        """Load a checkpoint directory. Default device: CPU; default dtype: fp32 on a CPU, else the checkpoint's.
+        """Load a checkpoint directory, by default to the CPU; dtype: fp32 on a CPU, else the checkpoint's.
 
         Raises ValueError as `spec_from_directory` and `load_weights` do.
         """
@@ -57,8 +57,8 @@ class Target:
         limit = self.spec.max_position_embeddings
         if num_tokens < 1 or aligned > limit:
             raise ValueError(
-                f"{num_tokens} tokens (aligned to blocks of {self.spec.block_length}: {aligned}) do not fit the context "
-                f"of {limit} of {self.spec.name}; shorten the prompt or lower max_new_tokens"
+                f"{num_tokens} tokens (aligned to blocks of {self.spec.block_length}: {aligned}) do not fit "
+                f"the context of {limit} of {self.spec.name}; shorten the prompt or lower max_new_tokens"
             )
         return BlockCache(self.spec, num_tokens, dtype=self.dtype, device=self.device)
 

@@ -8,8 +8,9 @@ from torch import Tensor
 
 TOP_K = 32
 POSITION_CODE = 16
-NUM_FEATURES = TOP_K + 3 + POSITION_CODE + 1
+NUM_FEATURES = TOP_K + 5 + POSITION_CODE + 1
 FLOOR, SCALE, MAX_DEPTH = -12.0, 4.0, 8
+CERTAIN = 1e-7  # −log p of a token as sure as fp32 can tell
 MAX_POSITIONS = 64
 
 
@@ -34,9 +35,16 @@ def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor) 
         [
             top.clamp_min(FLOOR) / SCALE,
             coupled.clamp_min(FLOOR)[..., None] / SCALE,
+            doubt(top[..., :1]),
+            doubt(coupled[..., None]),
             masked.float()[..., None],
             depth.clamp_max(MAX_DEPTH)[..., None] / MAX_DEPTH,
             code,
         ],
         -1,
     )
+
+
+def doubt(log_prob: Tensor) -> Tensor:
+    """log(−log p), scaled: keeps apart the confidences close to 1 among which a sharp target's order is decided."""
+    return (-log_prob).clamp_min(CERTAIN).clamp_max(-FLOOR).log() / SCALE

@@ -42,7 +42,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[N, B, d]` → `[N, B, d]`."""
         num_states, length, width = x.shape
-        heads = self.qkv(self.attention_norm(x)).view(num_states, length, 3, self.num_heads, -1)
+        heads = self.qkv(self.attention_norm(x)).view(num_states, length, 3, self.num_heads, width // self.num_heads)
         attended = F.scaled_dot_product_attention(*heads.permute(2, 0, 3, 1, 4).unbind(0))
         x = x + self._drop(self.out(attended.transpose(1, 2).reshape(num_states, length, width)))
         return x + self._drop(self.down(F.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh")))

@@ -5,8 +5,9 @@ bounds (see `_step_value`), and its solution is right by construction: the equat
 rendered here, and a template's text only says where they go. Held-out templates tell stories that training
 never sees; names, objects and number ranges are shared between both groups.
 
-The notation of the templates is described in `math_templates`, which holds the data for training;
-`math_templates_held_out` holds the rest, and `math_words` the names and nouns.
+The notation of the templates is described in `math_templates`, which holds data for training, as do
+`math_templates_trade`, `math_templates_people` and `math_templates_work`; `math_templates_held_out` holds the
+rest, and `math_words` the names and nouns.
 """
 
 import random
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 
 from dlmspec.training.math_templates import TRAINING_TEMPLATES
 from dlmspec.training.math_templates_held_out import HELD_OUT_TEMPLATES
+from dlmspec.training.math_templates_people import PEOPLE_TEMPLATES
+from dlmspec.training.math_templates_trade import TRADE_TEMPLATES
+from dlmspec.training.math_templates_work import WORK_TEMPLATES
 from dlmspec.training.math_words import FEMALE_NAMES, MALE_NAMES, NOUNS, plural, singular
 
 _MAX_TRIES = 20_000
@@ -124,6 +128,9 @@ def _parse_templates(text: str, *, held_out: bool) -> tuple[Template, ...]:
 
 TEMPLATES: tuple[Template, ...] = (
     *_parse_templates(TRAINING_TEMPLATES, held_out=False),
+    *_parse_templates(TRADE_TEMPLATES, held_out=False),
+    *_parse_templates(PEOPLE_TEMPLATES, held_out=False),
+    *_parse_templates(WORK_TEMPLATES, held_out=False),
     *_parse_templates(HELD_OUT_TEMPLATES, held_out=True),
 )
 

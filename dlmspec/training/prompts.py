@@ -1,6 +1,6 @@
 """Builds the held-out prompt sets of the benchmark: word problems, code and prose that training never saw.
 
-`python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `math.jsonl`, `code.jsonl` and `prose.jsonl`.
+`python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `{math,code,prose}.jsonl`.
 Ids name the source (`math/TEMPLATE#n`, `code/FILE#n`, `prose/CHAPTER#n`). The first prompts of every file are
 spread over its sources, so that a limit keeps the mixture.
 """
@@ -57,18 +57,26 @@ def math_prompts(count: int, seed: int = SEED) -> list[dict]:
         if problem.question not in seen:
             seen.add(problem.question)
             number = len(prompts) // len(templates)
-            row = {"id": f"math/{template.name}#{number}", "prompt": prompt_text(problem), "answer": problem.answer}
+            row = {
+                "id": f"math/{template.name}#{number}",
+                "prompt": prompt_text(problem),
+                "answer": problem.answer,
+            }
             prompts.append(row)
     return prompts
 
 
-def code_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED) -> list[dict]:
+def code_prompts(
+    documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED
+) -> list[dict]:
     """`count` excerpts of held-out source files: `id`, `prompt`."""
     chosen = [document for document in documents if document.domain == "code" and document.held_out]
     return _spread(chosen, tokenizer, count, seed)
 
 
-def prose_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED) -> list[dict]:
+def prose_prompts(
+    documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED
+) -> list[dict]:
     """`count` excerpts of held-out prose, the Bible and the documentation in turn: `id`, `prompt`."""
     held_out = [document for document in documents if document.domain == "prose" and document.held_out]
     bible = [document for document in held_out if document.name.startswith("kjv/")]
@@ -94,7 +102,9 @@ def _spread(documents: Sequence[Document], tokenizer: Tokenizer, count: int, see
     queues = []
     for document in documents:
         texts = list(_excerpts(document, tokenizer, rng))
-        queue = [{"id": f"{document.domain}/{document.name}#{n}", "prompt": text} for n, text in enumerate(texts)]
+        queue = [
+            {"id": f"{document.domain}/{document.name}#{n}", "prompt": text} for n, text in enumerate(texts)
+        ]
         rng.shuffle(queue)
         queues.append(queue)
     rng.shuffle(queues)
@@ -108,12 +118,12 @@ def _spread(documents: Sequence[Document], tokenizer: Tokenizer, count: int, see
                     seen.add(prompt["prompt"])
                     prompts.append(prompt)
     if len(prompts) < count:
-        raise ValueError(f"{len(documents)} held-out documents give {len(prompts)} prompts, {count} are needed")
+        raise ValueError(f"{len(documents)} held-out documents give {len(prompts)} of {count} prompts")
     return prompts
 
 
 def _excerpts(document: Document, tokenizer: Tokenizer, rng: random.Random) -> Iterator[str]:
-    """Excerpts that do not overlap, from a paragraph's or sentence's line on, each of a random wanted length."""
+    """Excerpts that do not overlap, each from a paragraph's or sentence's first line on."""
     lines = document.text.splitlines()
     sizes = [len(encoding.ids) for encoding in tokenizer.encode_batch([line + "\n" for line in lines])]
     start = 0

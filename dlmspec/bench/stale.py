@@ -1,0 +1,191 @@
+"""How much stale distributions still tell: of the token that is committed next, and of its position.
+
+At staleness d the distributions were read d steps before the state whose commit is predicted; the true
+commits in between are known. Only steps of one block are compared.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from dlmspec.bench.prompt_sets import domain_name, load_prompts
+from dlmspec.config import DecodeConfig
+from dlmspec.decode import reference_decode
+from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.growth import Scorer, Step
+from dlmspec.drafters.stale import coupled
+from dlmspec.evidence import Evidence
+from dlmspec.law import DenoisingLaw
+from dlmspec.models.target import Target
+from dlmspec.rules import CommitRule, LowConfidenceStatic
+from dlmspec.state import BlockState
+from dlmspec.step import Sampling
+
+MAX_STALENESS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRow:
+    """Shares at one staleness, pooled over the prompts of a domain.
+
+    `token_share`: commits whose token is the stale coupled token (at T = 0 the stale top-1) of the position.
+    `confidence_accuracy`, `order_accuracy`: steps at which the position of highest stale confidence, or the
+    order model's, is one that is committed. `commits` and `steps` are what was counted; a share of nothing is
+    None.
+    """
+
+    domain: str
+    temperature: float
+    staleness: int
+    commits: int
+    steps: int
+    token_share: float | None
+    confidence_accuracy: float | None
+    order_accuracy: float | None
+
+    def as_dict(self) -> dict:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Hits at one staleness."""
+
+    commits: int = 0
+    steps: int = 0
+    tokens: int = 0
+    confidence: int = 0
+    order: int = 0
+
+
+@dataclass(slots=True)
+class StaleCounter:
+    """A step observer of one decode at a time; the tallies go on over decodes of one law."""
+
+    law: DenoisingLaw
+    scorer: Scorer | None = None
+    tallies: dict[int, Tally] = field(
+        default_factory=lambda: {d: Tally() for d in range(1, MAX_STALENESS + 1)}
+    )
+    recent: list[Evidence] = field(default_factory=list)  # of this block, one per step, the latest last
+
+    def __call__(self, block: int, state: BlockState, logits: Tensor, successor: BlockState) -> None:
+        if state.step == 0:
+            self.recent.clear()
+        masked = state.masked_positions(self.law.spec.mask_id)
+        commits = {p: successor.tokens[p] for p in masked if successor.tokens[p] != self.law.spec.mask_id}
+        for staleness, evidence in enumerate(reversed(self.recent), 1):
+            self._count(self.tallies[staleness], evidence, state, commits)
+        self.recent.append(Evidence(block, state, logits, self.law))
+        del self.recent[:-MAX_STALENESS]
+
+    def _count(self, tally: Tally, evidence: Evidence, state: BlockState, commits: dict[int, int]) -> None:
+        mask_id = self.law.spec.mask_id
+        ids, log_probs = coupled(evidence.candidates(state.step), mask_id)
+        likeliest = max(state.masked_positions(mask_id), key=lambda position: log_probs[position])
+        tally.steps += 1
+        tally.commits += len(commits)
+        tally.tokens += sum(ids[position] == token for position, token in commits.items())
+        tally.confidence += likeliest in commits
+        if self.scorer is not None:
+            steps = self.scorer([state], evidence, self._context(evidence, state))[0]
+            tally.order += likeliest_position(steps) in commits
+
+    def _context(self, evidence: Evidence, state: BlockState) -> DraftContext:
+        """What a scorer may read: the stale distributions of this block, and the commits since."""
+        spec = self.law.spec
+        return DraftContext(
+            root=state,
+            block=evidence.block,
+            num_blocks=evidence.block + 1,
+            mask_id=spec.mask_id,
+            vocab_size=spec.vocab_size,
+            rule=self.law.config.rule,
+            evidence={evidence.block: evidence},
+            fresh_state=lambda block: BlockState((spec.mask_id,) * spec.block_length, 0),
+        )
+
+    def rows(self, domain: str) -> list[StaleRow]:
+        """One row per staleness."""
+        temperature = self.law.config.sampling.temperature
+        return [
+            StaleRow(
+                domain,
+                temperature,
+                staleness,
+                tally.commits,
+                tally.steps,
+                _share(tally.tokens, tally.commits),
+                _share(tally.confidence, tally.steps),
+                _share(tally.order, tally.steps) if self.scorer else None,
+            )
+            for staleness, tally in self.tallies.items()
+        ]
+
+
+def likeliest_position(steps: Sequence[Step]) -> int | None:
+    """The position with the largest sum of probabilities over its tokens; the lowest among equals."""
+    sums: dict[int, float] = {}
+    for probability, commits in steps:
+        for position, _ in commits:
+            sums[position] = sums.get(position, 0.0) + probability
+    return min(sums, key=lambda position: (-sums[position], position), default=None)
+
+
+def order_scorer(order: Callable[[list[BlockState], Evidence, int], Tensor]) -> Scorer:
+    """A scorer from an order model alone (`SpotDrafter.order`): log-probabilities of positions `[N, B]`."""
+
+    def scorer(states: list[BlockState], evidence: Evidence, context: DraftContext) -> list[list[Step]]:
+        ids = coupled(evidence.candidates(states[0].step), context.mask_id)[0]
+        rows = order(states, evidence, context.mask_id).exp().tolist()
+        return [
+            [
+                (row[position], ((position, ids[position]),))
+                for position in state.masked_positions(context.mask_id)
+            ]
+            for state, row in zip(states, rows, strict=True)
+        ]
+
+    return scorer
+
+
+def stale_report(
+    *,
+    target: Target,
+    encode: Callable[[str], list[int]],
+    prompts: Sequence[str | Path],
+    temperatures: Sequence[float] = (0.0, 1.0),
+    rule: CommitRule | None = None,
+    limit: int = 20,
+    max_new_tokens: int = 64,
+    seed: int = 0,
+    scorer: Scorer | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[StaleRow]:
+    """Rows per domain, temperature and staleness 1 … 5, from reference decodes."""
+    sets = {domain_name(name): load_prompts(name, limit) for name in prompts}
+    done, total = 0, len(temperatures) * sum(map(len, sets.values()))
+    rows: list[StaleRow] = []
+    for domain, chosen in sets.items():
+        for temperature in temperatures:
+            config = DecodeConfig(
+                max_new_tokens=max_new_tokens,
+                rule=rule or LowConfidenceStatic(),
+                sampling=Sampling(temperature=temperature),
+                seed=seed,
+                early_stop=False,
+            )
+            counter = StaleCounter(DenoisingLaw(target.spec, config), scorer)
+            for prompt in chosen:
+                reference_decode(target, encode(prompt.prompt), config, observer=counter)
+                done += 1
+                if progress is not None:
+                    progress(done, total, f"{domain} T={temperature:g}")
+            rows += counter.rows(domain)
+    return rows
+
+
+def _share(hits: int, total: int) -> float | None:
+    return hits / total if total else None

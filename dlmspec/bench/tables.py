@@ -1,0 +1,124 @@
+"""Rich tables of rows: one per domain and temperature, and one for the staleness report."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.table import Table
+from rich.text import Text
+
+from dlmspec.bench.measure import ORACLES
+from dlmspec.bench.rows import BenchRow
+from dlmspec.bench.stale import StaleRow
+
+CAPTION = (
+    "passes: reference with store passes ÷ drafter; wall: folded reference ÷ drafter; * best of its budget"
+)
+BEST_MARK = "*"
+MISSING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of figures. In columns with a contest the best of each budget is marked."""
+
+    title: str
+    value: Callable[[BenchRow], float | None]
+    form: Callable[[BenchRow], str]
+    is_contest: bool = True
+
+
+def _ratio(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.2f}x"
+
+
+def _plain(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"
+
+
+def _wall(row: BenchRow) -> str:
+    if row.wall_ratio_low is None:
+        return MISSING
+    return f"{_ratio(row.wall_ratio)} [{_plain(row.wall_ratio_low)}-{_plain(row.wall_ratio_high)}]"
+
+
+COLUMNS = (
+    Column("passes ratio", lambda row: row.passes_ratio, lambda row: _ratio(row.passes_ratio)),
+    Column("to folded", lambda row: row.passes_ratio_folded, lambda row: _ratio(row.passes_ratio_folded)),
+    Column("MAT", lambda row: row.mat, lambda row: _plain(row.mat)),
+    Column("expected", lambda row: row.expected_steps, lambda row: _plain(row.expected_steps), False),
+    Column("wall ratio [20-80 %]", lambda row: row.wall_ratio, _wall),
+    Column("drafting", lambda row: row.drafter_share, lambda row: _percent(row.drafter_share), False),
+)
+
+
+def bench_tables(rows: Sequence[BenchRow]) -> list[Table]:
+    """A table per domain and temperature, in the order of the rows."""
+    cells = groupby(rows, key=lambda row: (row.domain, row.temperature))
+    return [cell_table(list(group)) for _, group in cells]
+
+
+def cell_table(rows: Sequence[BenchRow]) -> Table:
+    """Drafters by budget. The best of a column at a budget is bold with a star; oracles do not compete.
+
+    A row that failed the parity gate says so instead of figures.
+    """
+    first = rows[0]
+    title = f"{first.domain}, T = {first.temperature:g}, {first.prompts} prompts"
+    show_accuracy = any(row.accuracy is not None for row in rows)
+    table = Table(title=title, caption=CAPTION)
+    table.add_column("budget", justify="right")
+    table.add_column("drafter")
+    for column in COLUMNS:
+        table.add_column(column.title, justify="right")
+    table.add_column("exact", justify="right")
+    if show_accuracy:
+        table.add_column("accuracy", justify="right")
+    for budget in sorted({row.budget for row in rows}):
+        table.add_section()
+        section = [row for row in rows if row.budget == budget]
+        best = [_best(section, column) for column in COLUMNS]
+        for row in section:
+            cells = [_cell(row, column, row is winner) for column, winner in zip(COLUMNS, best, strict=True)]
+            style = "red" if row.exact_match != 1.0 else "dim" if row.drafter in ORACLES else None
+            accuracy = [_percent(row.accuracy)] if show_accuracy else []
+            table.add_row(str(budget), row.drafter, *cells, _exact(row), *accuracy, style=style)
+    return table
+
+
+def _best(rows: Sequence[BenchRow], column: Column) -> BenchRow | None:
+    """The winner among at least two."""
+    rivals = [row for row in rows if row.drafter not in ORACLES and column.value(row) is not None]
+    if not column.is_contest or len(rivals) < 2:
+        return None
+    return max(rivals, key=lambda row: column.value(row) or 0.0)
+
+
+def _cell(row: BenchRow, column: Column, is_best: bool) -> Text:
+    text = column.form(row)
+    return Text(text + BEST_MARK, style="bold") if is_best else Text(text)
+
+
+def _exact(row: BenchRow) -> str:
+    return "yes" if row.exact_match == 1.0 else f"NO ({_percent(row.exact_match)})"
+
+
+def stale_table(rows: Sequence[StaleRow]) -> Table:
+    """What stale distributions still tell, per domain, temperature and staleness."""
+    table = Table(title="Stale distributions: the share that still holds")
+    for title in ("domain", "T", "staleness", "commits", "token", "confidence order", "order model"):
+        table.add_column(title, justify="left" if title == "domain" else "right")
+    previous = None
+    for row in rows:
+        cell = (row.domain, row.temperature)
+        if cell != previous:
+            table.add_section()
+        previous = cell
+        shares = (row.token_share, row.confidence_accuracy, row.order_accuracy)
+        figures = (MISSING if share is None else f"{100 * share:.1f} %" for share in shares)
+        table.add_row(row.domain, f"{row.temperature:g}", str(row.staleness), str(row.commits), *figures)
+    return table

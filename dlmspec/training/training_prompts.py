@@ -1,0 +1,27 @@
+"""Prompts to record drafters' training decodes from: training templates and training documents, nothing held out."""
+
+import json
+import random
+from pathlib import Path
+
+from dlmspec.training.batches import DOMAINS
+from dlmspec.training.math_problems import prompt_text, sample_problem
+from dlmspec.training.target import Corpus
+
+PROMPT_TOKENS = (48, 128)
+
+
+def write_prompts(path: Path, work: Path, per_domain: int, seed: int) -> None:
+    """`per_domain` training prompts of each domain, interleaved, as JSONL."""
+    corpus, rng = Corpus(work), random.Random(seed)
+    rows = []
+    for number in range(per_domain):
+        for domain in DOMAINS:
+            if domain == "math":
+                prompt = prompt_text(sample_problem(rng))
+            else:
+                window = corpus.streams[False][domain].window(rng, rng.randint(*PROMPT_TOKENS))
+                prompt = corpus.tokenizer.decode(window.tolist())
+            rows.append({"id": f"{domain}-{number}", "prompt": prompt})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,230 @@
+"""The promise: every drafter, at every budget, gives the ids of the plain loop, under every rule and temperature.
+
+Catches: a node taken for the true successor that is none, noise of the wrong step, KV of an unfinished or wrong
+block kept, prompts overwritten, masks or tokens behind a stop returned, passes miscounted, lookahead under the wrong
+ancestors. Everything runs on small random targets in fp32 and fp64, on ragged prompts and block lengths.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlmspec.config import DecodeConfig
+from dlmspec.decode import decode, reference_decode
+from dlmspec.drafters import UNTRAINED
+from dlmspec.drafters.base import DraftContext
+from dlmspec.models.spec import ModelSpec
+from dlmspec.models.target import Target
+from dlmspec.models.transformer import BlockDiffusionTransformer
+from dlmspec.request import Request
+from dlmspec.rules import EntropyBounded, Factor, LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from dlmspec.state import BlockState
+from dlmspec.step import Sampling
+from dlmspec.training.network import BlockDiffusionNetwork
+from dlmspec.tree import DraftNode, DraftTree
+
+MASK, STOP = 0, 1
+
+
+def make_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop: int = STOP, seed: int = 0) -> Target:
+    """A random target whose distributions are sharp enough to have an order and soft enough to change."""
+    spec = ModelSpec(
+        name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4,
+        intermediate_size=24, vocab_size=29, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=96,
+        tie_word_embeddings=True, block_length=block_length, mask_id=MASK, stop_ids=(stop,),
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    network = BlockDiffusionNetwork(spec)
+    for parameter in network.parameters():
+        if parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, std=0.6)
+    weights = {name: tensor.detach().to(dtype) for name, tensor in network.state_dict().items()}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    return Target(spec, BlockDiffusionTransformer(spec, weights), Path("tiny"), dtype, torch.device("cpu"))
+
+
+RULES = [
+    LowConfidenceStatic(),
+    LowConfidenceStatic(denoising_steps=3),
+    LowConfidenceDynamic(threshold=0.3),
+    Sequential(),
+    EntropyBounded(gamma=1.5),
+    Factor(factor=1.5),
+]
+
+
+def rule_name(rule) -> str:
+    return f"{rule.name}-{getattr(rule, 'denoising_steps', None)}"
+
+
+class CrowdedDrafter:
+    """Two completions of every block, each with the next block's start, duplicates, and a chain under each."""
+
+    name = "crowded"
+
+    def begin(self, target, prompt_ids, config) -> None: ...
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        tree = DraftTree.from_root(context.root)
+        evidence = context.evidence.get(context.block)
+        for shift in (0, 1, 0):
+            if len(tree) + 2 > budget or context.block + 1 >= context.num_blocks:
+                break
+            tokens = list(context.root.tokens)
+            for position in context.root.masked_positions(MASK):
+                ids = evidence.candidates(context.root.step).ids[position] if evidence else [7, 8]
+                tokens[position] = ids[min(shift, len(ids) - 1)]
+            final = tree.add(DraftNode(BlockState(tuple(tokens), context.root.step + 1), 0, (), 0.4, True))
+            start = context.fresh_state(context.block + 1)
+            tree.add(DraftNode(start, 1, (final,), 0.4, False))
+        return tree
+
+
+def drafters() -> list:
+    return [make() for make in UNTRAINED.values()] + [CrowdedDrafter()]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", RULES, ids=rule_name)
+@pytest.mark.parametrize("block_length", [1, 3, 8])
+def test_every_drafter_gives_the_reference_ids(block_length, rule, temperature):
+    target = make_target(block_length)
+    for prompt_length, early_stop in ((1, True), (block_length, False), (2 * block_length + 1, True)):
+        prompt = [2 + (7 * i) % 26 for i in range(prompt_length)]
+        config = DecodeConfig(
+            max_new_tokens=block_length + 3, rule=rule, early_stop=early_stop, seed=3,
+            sampling=Sampling(temperature=temperature),
+        )  # fmt: skip
+        reference = reference_decode(target, prompt, config)
+        stored = reference_decode(target, prompt, config, store_passes=True)
+        assert stored.token_ids == reference.token_ids
+        assert stored.stats.num_denoising_passes == reference.stats.num_denoising_passes
+        for drafter in drafters():
+            for budget in (2, 7):
+                output = decode(target, prompt, config, drafter=drafter, budget=budget)
+                assert output.token_ids == reference.token_ids, (drafter.name, budget, prompt_length)
+                assert output.finish_reason == reference.finish_reason
+                assert output.stats.num_passes <= reference.stats.num_passes
+                assert output.stats.num_steps == reference.stats.num_steps
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    prompt=st.lists(st.integers(2, 28), min_size=1, max_size=14),
+    new=st.integers(1, 20),
+    block_length=st.sampled_from([2, 5, 6]),
+    drafter=st.sampled_from(["confidence-tree", "random", "oracle-order"]),
+    budget=st.integers(1, 20),
+    sampling=st.sampled_from(
+        [
+            Sampling(),
+            Sampling(temperature=0.7, top_k=5, top_p=0.9),
+            Sampling(temperature=1.3, confidence="margin"),
+            Sampling(temperature=1.0, confidence="filtered_token_prob", top_p=0.8, suppress_tokens=(5, 6)),
+            Sampling(confidence="entropy"),
+        ]
+    ),
+    noise=st.sampled_from(["step", "position"]),
+)
+def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, drafter, budget, sampling, noise):
+    target = make_target(block_length, dtype=torch.float64)
+    config = DecodeConfig(max_new_tokens=new, sampling=sampling, seed=seed, noise=noise)
+    reference = reference_decode(target, prompt, config)
+    output = decode(target, prompt, config, drafter=UNTRAINED[drafter](), budget=budget)
+    assert output.token_ids == reference.token_ids
+    assert output.finish_reason == reference.finish_reason
+    assert not set(output.token_ids) & {MASK, *sampling.suppress_tokens}
+    assert len(output.token_ids) <= new
+    stops = [i for i, token in enumerate(output.token_ids) if token == STOP]
+    assert (output.finish_reason == "stop") == bool(stops)
+    assert stops in ([], [len(output.token_ids) - 1])
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_early_stop_changes_passes_but_not_ids(early_stop):
+    target = make_target(4)
+    prompt = [5, 6, 7]
+    full = reference_decode(target, prompt, DecodeConfig(max_new_tokens=21, early_stop=False))
+    cut = reference_decode(target, prompt, DecodeConfig(max_new_tokens=21, early_stop=early_stop))
+    assert cut.token_ids == full.token_ids
+    assert cut.stats.num_passes <= full.stats.num_passes
+
+
+def test_a_stop_id_ends_the_text_and_one_in_the_prompt_does_not():
+    plain = reference_decode(make_target(4), [5, 6, 7], DecodeConfig(max_new_tokens=20))
+    stop = plain.token_ids[len(plain.token_ids) // 2]
+    target = make_target(4, stop=stop)
+    output = reference_decode(target, [5, stop, 7], DecodeConfig(max_new_tokens=20))
+    again = reference_decode(target, [5, 6, 7], DecodeConfig(max_new_tokens=20))
+    assert again.finish_reason == "stop"
+    assert again.token_ids == plain.token_ids[: plain.token_ids.index(stop) + 1]
+    assert len(output.token_ids) >= 1
+
+
+def test_passes_are_counted_as_the_families_count_them():
+    target = make_target(4)
+    config = DecodeConfig(max_new_tokens=8, early_stop=False)
+    folded = reference_decode(target, [5] * 4, config).stats
+    stored = reference_decode(target, [5] * 4, config, store_passes=True).stats
+    assert (folded.num_prefill_passes, folded.num_store_passes, folded.num_denoising_passes) == (1, 0, 8)
+    assert (stored.num_prefill_passes, stored.num_store_passes, stored.num_denoising_passes) == (1, 2, 8)
+    assert reference_decode(target, [5] * 3, config).stats.num_prefill_passes == 0
+
+
+def test_the_oracle_needs_no_pass_more_than_the_budget_allows():
+    target = make_target(4)
+    config = DecodeConfig(max_new_tokens=16, early_stop=False)
+    stats = decode(target, [5] * 4, config, drafter=UNTRAINED["oracle"](), budget=64).stats
+    assert stats.num_denoising_passes == 1
+    assert stats.accepted == {16: 1}
+
+
+def test_cached_rows_equal_a_prefill_over_the_final_tokens():
+    """The KV of a block is kept from its final state only (accepted node, or store rows of the next pass)."""
+    target = make_target(4, dtype=torch.float64)
+    config = DecodeConfig(max_new_tokens=15, early_stop=False)
+    for name in ("confidence-tree", "oracle"):
+        kept: list[Request] = []
+        original = Request.output
+
+        def spy(request, kept=kept, original=original):
+            kept.append(request)
+            return original(request)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Request, "output", spy)
+            decode(target, [5, 9, 3], config, drafter=UNTRAINED[name](), budget=9)
+        request = kept[-1]
+        length = request.cache.length
+        assert length >= 12
+        fresh = target.new_cache(18)
+        target.prefill(fresh, request.finished[:length])
+        torch.testing.assert_close(request.cache.keys[:, :, :length], fresh.keys[:, :, :length])
+        torch.testing.assert_close(request.cache.values[:, :, :length], fresh.values[:, :, :length])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [([], "empty"), ([4, MASK], "mask id 0 at position 1"), ([4, 29], "29 is outside"), ([4] * 90, "do not fit")],
+)
+def test_bad_prompts_are_refused(prompt, message):
+    with pytest.raises(ValueError, match=message):
+        reference_decode(make_target(4), prompt, DecodeConfig(max_new_tokens=8))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_new_tokens": 0}, "max_new_tokens"), ({"noise": "none"}, "noise"), ({"seed": -1}, "seed")],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DecodeConfig(**options)
+
+
+def test_a_budget_below_one_is_refused():
+    with pytest.raises(ValueError, match="budget"):
+        decode(make_target(4), [5], DecodeConfig(), drafter=UNTRAINED["none"](), budget=0)

@@ -1,0 +1,162 @@
+"""Tree growth: masses, merging, closed sets, budgets, and the pair of a final state with the next block's start.
+
+Catches: a node without its parent, a budget overrun, masses that are not sums over kept parents, duplicates of one
+state, a final node without its fresh companion (or the reverse), expansion beyond the last block, merging across
+ancestors.
+"""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.growth import grow_tree
+from dlmspec.rules import LowConfidenceStatic
+from dlmspec.state import BlockState
+from dlmspec.tree import DraftNode, DraftTree
+
+MASK = 0
+
+
+def context(root: tuple[int, ...], *, block: int = 0, num_blocks: int = 3, evidence: int = 2) -> DraftContext:
+    """A context whose first `evidence` blocks have (empty) evidence."""
+    return DraftContext(
+        root=BlockState(root, 16 - root.count(MASK)),
+        block=block,
+        num_blocks=num_blocks,
+        mask_id=MASK,
+        vocab_size=50,
+        rule=LowConfidenceStatic(),
+        evidence={block + i: SimpleNamespace(block=block + i) for i in range(evidence)},  # type: ignore[arg-type]
+        fresh_state=lambda number: BlockState((MASK,) * len(root), 0),
+    )
+
+
+def even_steps(states, evidence, ctx):
+    """Every masked position alike; position p gets token 10 + p with probability 0.75 and 30 + p with 0.25."""
+    rows = []
+    for state in states:
+        masked = state.masked_positions(MASK)
+        rows.append(
+            [(q / len(masked), ((p, base + p),)) for p in masked for q, base in ((0.75, 10), (0.25, 30))]
+        )
+    return rows
+
+
+def random_steps(seed: int):
+    rng = random.Random(seed)
+
+    def steps(states, evidence, ctx):
+        rows = []
+        for state in states:
+            weights = [(rng.random() ** 3, p) for p in state.masked_positions(MASK)]
+            total = sum(w for w, _ in weights)
+            rows.append([(w / total, ((p, 10 + p),)) for w, p in weights])
+        return rows
+
+    return steps
+
+
+def check_tree(tree: DraftTree, budget: int) -> None:
+    assert 1 <= len(tree) <= budget
+    keys = {(node.state.tokens, node.ancestors, node.is_final or node.state.step) for node in tree.nodes}
+    assert len(keys) == len(tree), "one node per state"
+    for index, node in enumerate(tree.nodes[1:], 1):
+        assert len(node.ancestors) == node.block
+        assert all(tree.nodes[a].is_final and a < index for a in node.ancestors)
+        if node.block and node.state.step == 0:
+            continue  # a fresh state: its parent is its last ancestor
+        parents = [
+            other
+            for other in tree.nodes[:index]
+            if other.ancestors == node.ancestors
+            and not other.is_final
+            and other.state.step + 1 == node.state.step
+            and all(a in (b, MASK) for a, b in zip(other.state.tokens, node.state.tokens, strict=True))
+        ]
+        assert parents, "a node is kept only with a parent"
+
+
+def check_companions(tree: DraftTree) -> None:
+    finals = [i for i, node in enumerate(tree.nodes) if node.is_final]
+    fresh = [node for node in tree.nodes[1:] if node.block and node.state.step == 0]
+    assert sorted(node.ancestors[-1] for node in fresh) == finals
+    for node in fresh:
+        assert node.mass == pytest.approx(tree.nodes[node.ancestors[-1]].mass)
+
+
+@given(
+    masks=st.integers(1, 7),
+    budget=st.integers(1, 40),
+    seed=st.integers(0, 2**20),
+    num_blocks=st.integers(1, 4),
+    evidence=st.integers(0, 3),
+)
+def test_grown_trees_are_closed_and_within_budget(masks, budget, seed, num_blocks, evidence):
+    root = (5,) * (7 - masks) + (MASK,) * masks
+    ctx = context(root, num_blocks=num_blocks, evidence=evidence)
+    tree = grow_tree(ctx, budget, random_steps(seed))
+    check_tree(tree, budget)
+    check_companions(tree)
+    assert all(node.block < num_blocks for node in tree.nodes)
+    if evidence == 0:
+        assert len(tree) == 1
+
+
+def test_merged_mass_is_the_sum_over_parents():
+    tree = grow_tree(context((MASK, MASK, 7)), 64, even_steps)
+    by_tokens = {node.state.tokens: node for node in tree.nodes if node.block == 0}
+    assert by_tokens[10, MASK, 7].mass == pytest.approx(0.5 * 0.75)
+    # two orders lead to (10, 11): 2 · ½ · ¾ · ¾
+    assert by_tokens[10, 11, 7].mass == pytest.approx(0.75 * 0.75)
+    assert by_tokens[10, 11, 7].is_final
+
+
+def test_masses_are_recomputed_when_a_parent_is_dropped():
+    def steps(states, evidence, ctx):
+        """From the root p0 .6, p1 .4; from either, the other with certainty: their child has two parents."""
+        rows = []
+        for state in states:
+            masked = state.masked_positions(MASK)
+            if len(masked) == 3:
+                rows.append([(0.6, ((0, 10),)), (0.3, ((1, 11),)), (0.1, ((2, 12),))])
+            else:
+                rows.append([(1.0, ((masked[0], 10 + masked[0]),))])
+        return rows
+
+    tree = grow_tree(context((MASK, MASK, MASK), num_blocks=1), 3, steps)
+    masses = {node.state.tokens: node.mass for node in tree.nodes}
+    assert masses == {(MASK,) * 3: 1.0, (10, MASK, MASK): 0.6, (10, 11, MASK): pytest.approx(0.6)}
+
+
+def test_final_states_of_the_last_block_are_not_scored():
+    tree = grow_tree(context((MASK, 7), num_blocks=1), 16, even_steps)
+    assert len(tree) == 1
+
+
+def test_next_block_grows_under_each_final_state_apart():
+    tree = grow_tree(context((MASK, 7), num_blocks=3), 24, even_steps)
+    deeper = [node for node in tree.nodes if node.block == 1 and node.state.step == 1]
+    assert {node.ancestors for node in deeper} == {(1,), (3,)}, "one subtree per final state"
+    assert len({(node.ancestors, node.state.tokens) for node in deeper}) == len(deeper)
+
+
+def test_expected_steps_count_neither_root_nor_final_nodes():
+    tree = DraftTree.from_root(BlockState((MASK, MASK), 0))
+    tree.add(DraftNode(BlockState((4, MASK), 1), 0, (), 0.5, False))
+    final = tree.add(DraftNode(BlockState((4, 4), 2), 0, (), 0.25, True))
+    tree.add(DraftNode(BlockState((MASK, MASK), 0), 1, (final,), 0.25, False))
+    assert tree.expected_steps == pytest.approx(1.75)
+
+
+def test_a_final_state_is_one_node_whatever_its_step():
+    tree = DraftTree.from_root(BlockState((MASK, MASK), 0))
+    first = tree.add(DraftNode(BlockState((4, 4), 1), 0, (), 0.5, True))
+    assert tree.find(BlockState((4, 4), 2), (), True) == first
+    assert tree.find(BlockState((4, MASK), 2), (), False) is None
+    tree.add(DraftNode(BlockState((4, MASK), 1), 0, (), 0.5, False))
+    assert tree.find(BlockState((4, MASK), 2), (), False) is None, "an unfinished state is another at another step"
+    assert tree.find(BlockState((4, 4), 2), (first,), True) is None, "under other ancestors it is another state"

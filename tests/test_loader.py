@@ -1,0 +1,204 @@
+"""Reading and writing checkpoints: what is resolved from where, one clear line per kind of bad input."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dlmspec.models.loader import checkpoint_dtype, load_weights, save_checkpoint
+from dlmspec.models.spec import spec_from_directory
+from dlmspec.models.target import Target
+
+
+def patch_config(directory: Path, remove: tuple[str, ...] = (), **changes) -> Path:
+    file = directory / "config.json"
+    config = {k: v for k, v in json.loads(file.read_text()).items() if k not in remove}
+    file.write_text(json.dumps({**config, **changes}))
+    return directory
+
+
+def patch_weights(directory: Path, remove: tuple[str, ...] = (), **changes) -> Path:
+    file = directory / "model.safetensors"
+    weights = {k: v for k, v in load_file(file).items() if k not in remove}
+    save_file({**weights, **changes}, file)
+    return directory
+
+
+def load(directory: Path) -> dict[str, torch.Tensor]:
+    return load_weights(directory, spec_from_directory(directory), torch.float32, "cpu")
+
+
+def refusal(call, *args, **kwargs) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the callers look at the message)
+        call(*args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_spec_reads_shapes_and_ids(tiny_sdar):
+    directory = tiny_sdar(block_length=8, heads=6, kv_heads=3, head_dim=10, tied=True)
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 3]}))
+    spec = spec_from_directory(directory)
+    assert (spec.family, spec.block_length, spec.mask_id, spec.stop_ids) == ("sdar", 8, 66, (5, 3, 0))
+    assert (spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.hidden_size) == (6, 3, 10, 48)
+    assert spec.tie_word_embeddings
+    assert spec.name == "tiny-sdar"
+
+
+def test_block_length_resolves_in_order(tiny_sdar):
+    assert spec_from_directory(tiny_sdar(name="SDAR-b16")).block_length == 4  # config before name
+    named = patch_config(tiny_sdar(name="SDAR-1.7B-Chat-b16"), remove=("block_size",))
+    assert spec_from_directory(named).block_length == 16
+    assert spec_from_directory(named, block_length=32).block_length == 32
+    assert spec_from_directory(patch_config(named, block_length=8)).block_length == 8
+    plain = patch_config(tiny_sdar(name="SDAR-b128"), remove=("block_size",))
+    assert spec_from_directory(plain).block_length == 4
+
+
+def test_mask_id_resolves_in_order(tiny_sdar):
+    directory = patch_config(tiny_sdar(), remove=("mask_token_id",))
+    assert "151669" in refusal(spec_from_directory, directory)
+    tokenizer = {"mask_token": "<|MASK|>", "added_tokens_decoder": {"41": {"content": "<|MASK|>"}}}
+    (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    assert spec_from_directory(directory).mask_id == 41
+    (directory / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "<|MASK|>"}}))
+    (directory / "tokenizer.json").write_text(
+        json.dumps({"added_tokens": [{"id": 42, "content": "<|MASK|>"}]})
+    )
+    assert spec_from_directory(directory).mask_id == 42
+    assert spec_from_directory(patch_config(directory, mask_token_id=9)).mask_id == 9
+    assert spec_from_directory(directory, mask_id=0).mask_id == 0
+    assert spec_from_directory(patch_config(directory, mask_token_id=None, vocab_size=151936)).mask_id == 42
+    (directory / "tokenizer_config.json").unlink()
+    assert spec_from_directory(directory).mask_id == 151669
+
+
+def test_qwen3_needs_a_block_length_and_a_mask_id(tiny_sdar):
+    directory = patch_config(tiny_sdar(), remove=("block_size", "mask_token_id"), model_type="qwen3")
+    assert "block_length=" in refusal(spec_from_directory, directory)
+    assert "mask_id=" in refusal(spec_from_directory, directory, block_length=8)
+    assert spec_from_directory(directory, block_length=8, mask_id=1).block_length == 8
+
+
+def test_both_spellings_of_rope_and_dtype(tiny_sdar):
+    directory = patch_config(
+        tiny_sdar(), remove=("rope_theta", "rope_scaling", "torch_dtype"), dtype="bfloat16",
+        rope_parameters={"rope_theta": 5e5, "rope_type": "default"},
+    )  # fmt: skip
+    assert spec_from_directory(directory).rope_theta == 5e5
+    assert checkpoint_dtype(directory) == torch.bfloat16
+    assert Target.from_directory(directory).dtype == torch.float32  # up-cast on a CPU
+    assert Target.from_directory(directory, dtype="bfloat16").transformer.embedding.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"model_type": "llama"}, "sdar, qwen3"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"hidden_size": None}, "hidden_size"),
+        ({"num_key_value_heads": 4}, "key/value heads"),
+        ({"block_size": 0}, "block length 0"),
+        ({"mask_token_id": 67}, "mask id 67"),
+    ],
+)
+def test_unsupported_configs_are_refused_by_name(tiny_sdar, changes, word):
+    assert word in refusal(spec_from_directory, patch_config(tiny_sdar(), **changes))
+
+
+def test_a_directory_that_is_no_model(tmp_path):
+    assert "no such directory" in refusal(Target.from_directory, tmp_path / "absent")
+    assert "no config.json" in refusal(Target.from_directory, tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert "config.json" in refusal(Target.from_directory, tmp_path)
+
+
+def test_missing_tensors_are_named_and_counted(tiny_sdar):
+    gone = ("model.norm.weight", "model.layers.1.mlp.up_proj.weight")
+    message = refusal(load, patch_weights(tiny_sdar(), remove=gone))
+    assert "2 tensors" in message
+    assert all(name in message for name in gone)
+    assert "lm_head.weight" in refusal(load, patch_weights(tiny_sdar(), remove=("lm_head.weight",)))
+
+
+def test_unexpected_tensors_warn_with_their_names(tiny_sdar):
+    directory = patch_weights(tiny_sdar(), extra=torch.ones(2))
+    with pytest.warns(UserWarning, match="extra"):
+        load(directory)
+
+
+def test_a_wrong_shape_names_tensor_expected_and_found(tiny_sdar):
+    message = refusal(load, patch_weights(tiny_sdar(), **{"model.norm.weight": torch.ones(47)}))
+    assert all(word in message for word in ("model.norm.weight", "(47,)", "(48,)"))
+
+
+def test_integer_weights_are_refused(tiny_sdar):
+    message = refusal(
+        load, patch_weights(tiny_sdar(), **{"model.norm.weight": torch.ones(48, dtype=torch.int8)})
+    )
+    assert "quantised" in message
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty"])
+def test_a_damaged_file_is_named(tiny_sdar, damage):
+    directory = tiny_sdar()
+    file = directory / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(
+        {"truncated": content[: len(content) // 2], "garbage": b"\xff" * 999, "empty": b""}[damage]
+    )
+    message = refusal(load, directory)
+    assert str(file) in message
+    assert "truncated" in message
+
+
+def test_absent_weights_and_shards(tiny_sdar):
+    directory = tiny_sdar(sharded=True)
+    (directory / "model-00002-of-00003.safetensors").unlink()
+    assert "model-00002-of-00003.safetensors" in refusal(load, directory)
+    (directory / "model.safetensors.index.json").write_text("[]")
+    assert "index" in refusal(load, directory)
+    (directory / "model.safetensors.index.json").unlink()
+    assert "no weights" in refusal(load, directory)
+
+
+def test_sharded_equals_single(tiny_sdar):
+    single, sharded = load(tiny_sdar()), load(tiny_sdar(sharded=True))
+    assert single.keys() == sharded.keys()
+    assert all(torch.equal(single[name], sharded[name]) for name in single)
+
+
+def test_a_tied_head_is_the_embedding(tiny_sdar):
+    directory = tiny_sdar(tied=True)
+    assert "lm_head.weight" not in load_file(directory / "model.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weights = load(directory)
+        assert weights["lm_head.weight"] is weights["model.embed_tokens.weight"]
+        load(
+            patch_weights(directory, **{"lm_head.weight": torch.zeros(67, 48)})
+        )  # a redundant copy: no warning
+
+
+def test_saving_leaves_no_temporary_file_and_fails_in_one_line(tiny_sdar, tmp_path):
+    weights = load(tiny_sdar())
+    save_checkpoint(tmp_path / "new", weights, {"a": 1})
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["config.json", "model.safetensors"]
+    (tmp_path / "file").write_text("")
+    assert "cannot write" in refusal(save_checkpoint, tmp_path / "file", weights, {})
+
+
+def test_the_aligned_length_must_fit_the_context(tiny_sdar):
+    target = Target.from_directory(patch_config(tiny_sdar(block_length=16), max_position_embeddings=40))
+    assert target.new_cache(32).max_length == 32
+    message = refusal(target.new_cache, 33)
+    assert all(word in message for word in ("33", "48", "40"))
+    assert "0 tokens" in refusal(target.new_cache, 0)

@@ -1,0 +1,165 @@
+"""Recording and drafter training: rows must be what a drafter could have read, and labels what was committed.
+
+Catches: commits of the wrong step, candidates under the wrong noise, pairs across blocks or prompts, held-out prompts
+in training, recordings that lose or repeat prompts when interrupted, half-written shards, mixed-up configurations.
+"""
+
+import json
+
+import pytest
+import torch
+
+from dlmspec.config import DecodeConfig
+from dlmspec.decode import decode, reference_decode
+from dlmspec.drafters.spot import SpotDrafter
+from dlmspec.law import DenoisingLaw
+from dlmspec.models.target import Target
+from dlmspec.order.calibration import MAX_STALENESS
+from dlmspec.order.features import TOP_K
+from dlmspec.step import Sampling
+from dlmspec.training import record
+from dlmspec.training.drafter import DrafterPlan, Examples, fit_token_table, train_drafter
+from dlmspec.training.record import RecordJob, read_records, record_prompt
+
+CONFIGS = [
+    DecodeConfig(max_new_tokens=10, sampling=Sampling(temperature=t), seed=5, early_stop=False) for t in (0.0, 1.0)
+]
+DEPTH_FEATURE = TOP_K + 4  # behind the top, the coupled token, two doubts and the masked flag
+PROMPTS = [[3 + i, 7, 9 + i, 11, 2 + i][: 2 + i % 4] for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def target(tiny_sdar):
+    return Target.from_directory(tiny_sdar(block_length=6))
+
+
+@pytest.fixture(scope="module")
+def records(target, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("records")
+    RecordJob(target, PROMPTS, CONFIGS, directory).run()
+    return read_records(directory)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled"])
+def test_rows_replay_the_decode(target, config):
+    """The commits of the rows, written in order, give the reference's ids."""
+    rows = record_prompt(target, PROMPTS[2], config, prompt=0)
+    output = reference_decode(target, PROMPTS[2], config)
+    tokens = {}
+    for committed, (_, block, _) in zip(rows["committed"].tolist(), rows["place"].tolist(), strict=True):
+        for position, token in enumerate(committed):
+            if token >= 0:
+                assert tokens.setdefault(6 * block + position, token) == token, "a position is committed once"
+    start = len(PROMPTS[2])
+    replayed = [tokens[position] for position in range(start, start + len(output.token_ids))]
+    assert tuple(replayed) == output.token_ids
+
+
+def test_the_candidate_of_staleness_d_uses_the_noise_of_step_t_plus_d(target):
+    config = CONFIGS[1]
+    rows = record_prompt(target, PROMPTS[0], config, prompt=0)
+    law = DenoisingLaw(target.spec, config)
+    checked = 0
+    for row in range(len(rows["place"])):
+        block, step = rows["place"][row, 1:].tolist()
+        masked = rows["masked"][row].nonzero().squeeze(-1).tolist()
+        known = {int(i): float(p) for i, p in zip(rows["top_ids"][row, masked[0]], rows["top"][row, masked[0]], strict=True)}
+        for depth in range(MAX_STALENESS):
+            noise = law.gumbel(block, step + depth + 1, masked)
+            assert noise is not None
+            token = int(rows["candidate_ids"][row, depth, masked[0], 0])
+            best = max(known, key=lambda i: known[i] + float(noise[0, i]))
+            value = float(rows["candidate_log_probs"][row, depth, masked[0], 0]) + float(noise[0, token])
+            assert value >= known[best] + float(noise[0, best]) - 0.02, "fp16 rounding at most"
+            checked += 1
+    assert checked > 20
+
+
+def test_pairs_stay_within_one_block_and_prompt(records):
+    plan = DrafterPlan(held_out_share=3)
+    train, held_out = Examples(records, plan, held_out=False), Examples(records, plan, held_out=True)
+    place = records["place"].long()
+    for examples, is_held_out in ((train, False), (held_out, True)):
+        source, staleness = examples.pairs.unbind(-1)
+        label = source + staleness
+        assert torch.equal(place[source, :2], place[label, :2])
+        assert torch.equal(place[label, 2] - place[source, 2], staleness)
+        assert ((place[source, 0] % 3 == 0) == is_held_out).all()
+    # 6 steps in a full block: 5 + 4 + 3 + 2 + 1 pairs
+    assert len(train) + len(held_out) > 2 * len(PROMPTS) * 15
+
+
+def test_inputs_flag_the_commits_between(records):
+    examples = Examples(records, DrafterPlan(held_out_share=3), held_out=False)
+    features, masked, label = examples.inputs(examples.pairs)
+    assert masked.gather(-1, label[:, None]).all(), "the label is undecided in the input"
+    depth = features[..., DEPTH_FEATURE]
+    staleness = examples.pairs[:, 1]
+    flagged = (depth > 0).sum(-1)
+    assert torch.equal(flagged, staleness), "one commit per step since the distributions were read"
+    assert not (masked & (depth > 0)).any()
+
+
+def test_the_token_table_counts_hits(records):
+    table = fit_token_table(Examples(records, DrafterPlan(held_out_share=10**6), held_out=False))
+    for regime in (table.greedy, table.sampled):
+        flat = torch.tensor(regime)
+        assert ((flat >= 0) & (flat <= 1)).all()
+        assert flat[0].mean() > flat[1].mean(), "the coupled token is the likeliest"
+
+
+def test_an_interrupted_recording_resumes(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "PROMPTS_PER_SHARD", 5)
+    whole = tmp_path / "whole"
+    RecordJob(target, PROMPTS, CONFIGS, whole).run()
+    broken = tmp_path / "broken"
+
+    def stop_at(done: int, total: int) -> None:
+        if done == 13:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RecordJob(target, PROMPTS, CONFIGS, broken, progress=stop_at).run()
+    assert json.loads((broken / "manifest.json").read_text())["done"] == 10
+    RecordJob(target, PROMPTS, CONFIGS, broken).run()
+    expected, got = read_records(whole), read_records(broken)
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+    assert not list(broken.glob("*.tmp"))
+
+
+def test_another_recording_is_not_mixed_in(target, tmp_path):
+    RecordJob(target, PROMPTS[:2], CONFIGS[:1], tmp_path).run()
+    with pytest.raises(ValueError, match="another recording"):
+        RecordJob(target, PROMPTS[:2], CONFIGS[1:], tmp_path).run()
+
+
+def test_damaged_recordings_are_refused(target, tmp_path):
+    with pytest.raises(ValueError, match="no recording"):
+        read_records(tmp_path)
+    RecordJob(target, PROMPTS[:2], CONFIGS[:1], tmp_path).run()
+    next(tmp_path.glob("shard-*")).write_bytes(b"cut")
+    with pytest.raises(ValueError, match="cannot read"):
+        read_records(tmp_path)
+
+
+def test_training_resumes_and_its_drafter_decodes_exactly(target, records, tmp_path):
+    plan = DrafterPlan(steps=8, batch=16, warmup=2, held_out_share=3, checkpoint_every=3)
+    whole = train_drafter(records, tmp_path / "whole", plan)
+
+    def stop_at(step: int, total: int, loss: float) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_drafter(records, tmp_path / "broken", plan, progress=stop_at)
+    assert (tmp_path / "broken" / "checkpoint.pt").exists()
+    assert not (tmp_path / "broken" / "model.safetensors").exists()
+    resumed = train_drafter(records, tmp_path / "broken", plan)
+    assert resumed["next_commit"] == whole["next_commit"]
+    drafter = SpotDrafter.from_directory(tmp_path / "whole")
+    for config in CONFIGS:
+        reference = reference_decode(target, PROMPTS[3], config)
+        for budget in (2, 5, 16):
+            output = decode(target, PROMPTS[3], config, drafter=drafter, budget=budget)
+            assert output.token_ids == reference.token_ids
+            assert output.stats.num_passes < reference.stats.num_passes
