@@ -53,7 +53,8 @@ def slow_gumbel(bits: int) -> float:
 )
 def test_published_answers(counter, key, expected):
     assert slow_philox(counter, key) == expected
-    words = philox4x32(tuple(np.array([word], np.uint64) for word in counter), key)
+    c0, c1, c2, c3 = (np.array([word], np.uint64) for word in counter)
+    words = philox4x32((c0, c1, c2, c3), key)
     assert tuple(int(word[0]) for word in words) == expected
 
 

@@ -1,9 +1,10 @@
 """Commit rules against slow twins in plain Python, over grids full of ties.
 
 Catches: `>` for `>=` at the threshold and the bounds; a schedule off by one, or zero when it has more steps
-than positions; ties that go to the highest position; unmasked positions selected or counted; a row that depends on
-its neighbours; an empty choice; the fallback of the dynamic rule missing or too large; entropies taken in the
-wrong order or summed with the wrong bound; the factor rule stopping one early; options silently ignored.
+than positions; ties that go to the highest position; unmasked positions selected or counted; a row that
+depends on its neighbours; an empty choice; the fallback of the dynamic rule missing or too large; entropies
+taken in the wrong order or summed with the wrong bound; the factor rule stopping one early; options that are
+silently ignored.
 """
 
 import math

@@ -77,9 +77,8 @@ def slow_score(row: list[float], gumbel: list[float], sampling: Sampling, mask_i
     removed = {*sampling.suppress_tokens, mask_id}
     raw = [-INF if i in removed else value for i, value in enumerate(row)]
     greedy = sampling.temperature == 0
-    temperature = 1.0 if greedy else sampling.temperature
-    # rounded as the package does, since ties of tempered logits are decided in fp32
-    tempered = ((torch.tensor(raw) - max(raw)) / temperature).tolist()
+    # in fp32 as the package does it: rounding makes ties, and ties decide what the filters keep
+    tempered = raw if greedy else ((torch.tensor(raw) - max(raw)) / sampling.temperature).tolist()
     probs, raw_probs = softmax(tempered), softmax(raw)
     kept = slow_kept(tempered, sampling.top_k, sampling.top_p)
     total = sum(probs[i] for i in kept)

@@ -1,10 +1,11 @@
 """The target's pass against transformers, and its bits against itself.
 
-Catches: a wrong mask (own copy causal, a visible sibling, ancestors swapped), rope off by a block, a tied head
-ignored, stale scratch rows, a wrong copy stored, and any row whose bits depend on what else is in the pass.
+Catches: a wrong mask (own copy causal, a visible sibling, ancestors swapped), rope off by a block, a tied
+head ignored, stale scratch rows, a wrong copy stored, any row whose bits depend on what else is in the pass.
 """
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,12 @@ SHAPES = [
 ]  # block length, heads, kv heads; 4 x 3 rows need padding
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request):
+@pytest.fixture(autouse=True)
+def set_threads():
+    """One thread unless a test asks for more: two of them crawl where another process holds a core."""
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
+    torch.set_num_threads(1)
+    yield torch.set_num_threads
     torch.set_num_threads(before)
 
 
@@ -112,8 +114,8 @@ def test_a_checkpoint_saved_by_transformers_loads(tiny_sdar, tmp_path):
 
     torch.manual_seed(0)
     config = Qwen3Config(
-        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=24, vocab_size=300, max_position_embeddings=128, initializer_range=0.2,
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=24, vocab_size=300, max_position_embeddings=64, initializer_range=0.2,
     )  # fmt: skip
     Qwen3ForCausalLM(config).save_pretrained(tmp_path, max_shard_size="50KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
@@ -160,23 +162,39 @@ def test_a_prefill_longer_than_a_chunk_equals_one_in_parts(tiny_sdar, monkeypatc
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bits_do_not_depend_on_the_other_copies(tiny_sdar, shape, prefix, threads):
-    target = load(tiny_sdar, shape)
+def test_bits_do_not_depend_on_the_other_copies(tiny_sdar, shape, prefix):
+    check_every_number(load(tiny_sdar, shape), prefix, range(1, 41))
+
+
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_bits_do_not_depend_on_the_other_copies_with_threads(tiny_sdar, num_threads, set_threads):
+    set_threads(num_threads)
+    check_every_number(load(tiny_sdar, (16, 3, 3)), 3, (1, 6, 17, 40))
+
+
+def check_every_number(target: Target, prefix: int, numbers: Iterable[int]) -> None:
+    """Random selections of 40 copies, in random order, against each copy in a pass of its own."""
     cache = prefilled(target, prefix)
     copies = [BlockCopy(draw(target, seed=i), 0, ()) for i in range(40)]
     alone = [target.forward(cache, [copy]) for copy in copies]
+    logits = torch.stack([all_logits(target, output, 0) for output in alone])
+    hidden = torch.cat([output.hidden for output in alone])
+    keys, values = (torch.cat([getattr(o, name) for o in alone], dim=1) for name in ("keys", "values"))
     rng = random.Random(3)
-    for number in (1, 2, 3, 5, 8, 13, 16, 27, 40):
+    for number in numbers:
         chosen = rng.sample(range(40), number)
         output = target.forward(cache, [copies[i] for i in chosen])
-        for place, i in enumerate(chosen):
-            assert_same_copy(output, place, alone[i], 0)
+        rows = [(i, p) for i in range(number) for p in range(target.spec.block_length)]
+        assert torch.equal(output.hidden, hidden[chosen])
+        assert torch.equal(output.keys, keys[:, chosen])
+        assert torch.equal(output.values, values[:, chosen])
+        assert torch.equal(output.logit_rows(rows), logits[chosen].flatten(0, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("prefix", [0, 3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_ancestor_in_the_pass_equals_the_cache(tiny_sdar, shape, prefix, dtype, threads):
+def test_an_ancestor_in_the_pass_equals_the_cache(tiny_sdar, shape, prefix, dtype):
     """The folding claim, two blocks deep, with rival chains and in any order."""
     target = load(tiny_sdar, shape, dtype)
     cache = prefilled(target, prefix)
@@ -223,7 +241,7 @@ def test_every_row_sees_all_of_its_copy_and_its_ancestors(tiny_sdar):
 
 
 def test_storing_a_copy_equals_a_store_pass(tiny_sdar):
-    """A final copy that sits among others is folded: the request continues bit for bit as after a store pass."""
+    """A final copy among others is folded: the request continues bit for bit as after a store pass."""
     target = load(tiny_sdar, (8, 5, 1))
     folded, stored = (prefilled(target, 2) for _ in range(2))
     rivals = [BlockCopy(draw(target, seed=i), 0, ()) for i in range(6)]
@@ -260,7 +278,7 @@ def test_logits_do_not_depend_on_the_rows_asked_for(tiny_sdar):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_of_a_product_do_not_depend_on_their_number(dtype, threads):
+def test_rows_of_a_product_do_not_depend_on_their_number(dtype):
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((256, 200), (200, 148)))
     scale = torch.randn(200, generator=generator).to(dtype)
@@ -277,17 +295,13 @@ def test_rows_of_a_product_do_not_depend_on_their_number(dtype, threads):
             assert torch.equal(op(pad_rows(x[:number]))[:number], whole[:number]), f"{name}, {number} rows"
 
 
-def test_gated_silu_rows_stay_equal_when_threads_split_rows():
-    """Three threads cut 496 x 100 elements in the middle of a row (found on this shape)."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        x = torch.randn(720, 200, generator=torch.Generator().manual_seed(0)) * 3
-        whole = gated_silu(x)
-        for number in range(16, 720, 16):
-            assert torch.equal(gated_silu(x[:number]), whole[:number]), f"{number} rows"
-    finally:
-        torch.set_num_threads(before)
+def test_gated_silu_rows_stay_equal_when_threads_split_rows(set_threads):
+    """Three threads cut some of these counts of 108 elements in the middle of a row."""
+    set_threads(3)
+    x = torch.randn(720, 216, generator=torch.Generator().manual_seed(0)) * 3
+    whole = gated_silu(x)
+    for number in range(16, 720, 16):
+        assert torch.equal(gated_silu(x[:number]), whole[:number]), f"{number} rows"
 
 
 def test_padding_reaches_the_next_multiple_of_16_with_zeros():

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dlmspec.bench.measure import Decoders
+from dlmspec.bench.measure import Meter
 from dlmspec.bench.prompt_sets import Prompt
 from dlmspec.bench.rows import BenchRow
 from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import Drafter
-from dlmspec.models.target import Target
 from dlmspec.request import DecodeOutput
 from dlmspec.training.math_problems import extract_answer
 
@@ -27,25 +26,26 @@ class AnswerSheet:
 class Examiner:
     """Decodes word problems to their end and marks them. `decode_text` turns ids into text."""
 
-    target: Target
+    meter: Meter
     prompts: tuple[list[int], ...]
     answers: tuple[int, ...]
     decode_text: Callable[[Sequence[int]], str]
-    decoders: Decoders
 
     def reference(self, config: DecodeConfig) -> AnswerSheet:
         """Without speculation."""
-        return self._mark(
-            [self.decoders.reference(self.target, prompt, to_end(config)) for prompt in self.prompts]
-        )
+        outputs = []
+        for prompt in self.prompts:
+            outputs.append(self.meter.reference(prompt, to_end(config)))
+            self.meter.advance()
+        return self._mark(outputs)
 
     def speculative(self, config: DecodeConfig, drafter: Drafter, budget: int) -> AnswerSheet:
         """With speculation."""
-        config = to_end(config)
-        decoder = self.decoders.speculative
-        return self._mark(
-            [decoder(self.target, prompt, config, drafter=drafter, budget=budget) for prompt in self.prompts]
-        )
+        outputs = []
+        for prompt in self.prompts:
+            outputs.append(self.meter.speculative(prompt, to_end(config), drafter, budget))
+            self.meter.advance()
+        return self._mark(outputs)
 
     def _mark(self, outputs: Sequence[DecodeOutput]) -> AnswerSheet:
         texts = [self.decode_text(output.token_ids) for output in outputs]

@@ -59,7 +59,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Decodes and measures. `advance` is called after every measured decode."""
+    """Decodes and measures. `advance` is called after every prompt."""
 
     target: Target
     decoders: Decoders
@@ -67,11 +67,11 @@ class Meter:
 
     def references(self, cell: Cell) -> References:
         """Every prompt by the reference, with store passes and folded, alternating."""
-        self._reference(cell.prompts[0], warm_up(cell.config, self.target), store_passes=False)
+        self.reference(cell.prompts[0], warm_up(cell.config, self.target))
         store, folded = [], []
         for prompt in cell.prompts:
-            store.append(self._reference(prompt, cell.config, store_passes=True))
-            folded.append(self._reference(prompt, cell.config, store_passes=False))
+            store.append(self.reference(prompt, cell.config, store_passes=True))
+            folded.append(self.reference(prompt, cell.config))
             self.advance()
         return References(tuple(store), tuple(folded))
 
@@ -79,23 +79,27 @@ class Meter:
         """Every prompt by the folded reference and then by the configuration."""
         is_timed = drafter.name not in ORACLES
         if is_timed:
-            self._speculative(cell.prompts[0], warm_up(cell.config, self.target), drafter, budget)
+            self.speculative(cell.prompts[0], warm_up(cell.config, self.target), drafter, budget)
         trials = []
         for prompt, store, folded in zip(cell.prompts, references.store, references.folded, strict=True):
             if is_timed:
-                folded = self._reference(prompt, cell.config, store_passes=False)
-            output = self._speculative(prompt, cell.config, drafter, budget)
+                folded = self.reference(prompt, cell.config)
+            output = self.speculative(prompt, cell.config, drafter, budget)
             trials.append(Trial(output, folded, store))
             self.advance()
         return trials
 
-    def _reference(self, prompt: list[int], config: DecodeConfig, *, store_passes: bool) -> DecodeOutput:
+    def reference(
+        self, prompt: list[int], config: DecodeConfig, *, store_passes: bool = False
+    ) -> DecodeOutput:
+        """One reference decode."""
         with resting_collector():
             return self.decoders.reference(self.target, prompt, config, store_passes=store_passes)
 
-    def _speculative(
+    def speculative(
         self, prompt: list[int], config: DecodeConfig, drafter: Drafter, budget: int
     ) -> DecodeOutput:
+        """One speculative decode."""
         with resting_collector():
             return self.decoders.speculative(self.target, prompt, config, drafter=drafter, budget=budget)
 

@@ -81,26 +81,27 @@ def cell_table(rows: Sequence[BenchRow]) -> Table:
     for budget in sorted({row.budget for row in rows}):
         table.add_section()
         section = [row for row in rows if row.budget == budget]
-        best = [_best(section, column) for column in COLUMNS]
+        winners = [_winners(section, column) for column in COLUMNS]
         for row in section:
-            cells = [_cell(row, column, row is winner) for column, winner in zip(COLUMNS, best, strict=True)]
+            cells = [_cell(row, column, best) for column, best in zip(COLUMNS, winners, strict=True)]
             style = "red" if row.exact_match != 1.0 else "dim" if row.drafter in ORACLES else None
             accuracy = [_percent(row.accuracy)] if show_accuracy else []
             table.add_row(str(budget), row.drafter, *cells, _exact(row), *accuracy, style=style)
     return table
 
 
-def _best(rows: Sequence[BenchRow], column: Column) -> BenchRow | None:
-    """The winner among at least two."""
-    rivals = [row for row in rows if row.drafter not in ORACLES and column.value(row) is not None]
-    if not column.is_contest or len(rivals) < 2:
-        return None
-    return max(rivals, key=lambda row: column.value(row) or 0.0)
+def _winners(rows: Sequence[BenchRow], column: Column) -> list[str]:
+    """Drafters with the best figure, if there are at least two to choose from."""
+    rivals = {row.drafter: column.value(row) for row in rows if row.drafter not in ORACLES}
+    values = [value for value in rivals.values() if value is not None]
+    if not column.is_contest or len(values) < 2:
+        return []
+    return [drafter for drafter, value in rivals.items() if value == max(values)]
 
 
-def _cell(row: BenchRow, column: Column, is_best: bool) -> Text:
+def _cell(row: BenchRow, column: Column, winners: Sequence[str]) -> Text:
     text = column.form(row)
-    return Text(text + BEST_MARK, style="bold") if is_best else Text(text)
+    return Text(text + BEST_MARK, style="bold") if row.drafter in winners else Text(text)
 
 
 def _exact(row: BenchRow) -> str:

@@ -101,7 +101,8 @@ def _spread(documents: Sequence[Document], tokenizer: Tokenizer, count: int, see
     rng = random.Random(seed)
     queues = []
     for document in documents:
-        texts = list(_excerpts(document, tokenizer, rng))
+        # a generator of its own: another document or tokenizer elsewhere leaves this one's cuts alone
+        texts = list(_excerpts(document, tokenizer, random.Random(f"{seed} {document.name}")))
         queue = [
             {"id": f"{document.domain}/{document.name}#{n}", "prompt": text} for n, text in enumerate(texts)
         ]
@@ -167,7 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="directory that holds tokenizer.json")
     parser.add_argument("--out", type=Path, required=True, help="directory for the three .jsonl files")
     options = parser.parse_args(arguments)
-    tokenizer = Tokenizer.from_file(str(options.tokenizer / "tokenizer.json"))
+    path = options.tokenizer / "tokenizer.json"
+    if not path.is_file():
+        parser.error(f"{path} is missing; give the directory of a trained tokenizer")
+    tokenizer = Tokenizer.from_file(str(path))
     try:
         counts = build_prompt_sets(read_documents(), tokenizer, options.out)
     except ValueError as error:

@@ -1,0 +1,392 @@
+"""Tests of the benchmark.
+
+They catch means of ratios in place of ratios of sums, wrong percentiles, keys that differ from the schema,
+a speed printed beside a red parity check, an oracle that is timed, a busy machine that is measured, a
+comparison that calls noise an improvement, and a staleness report that reads another block or a fresh
+distribution.
+"""
+
+import io
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from dlmspec.bench import BenchRow, exit_status, run_bench
+from dlmspec.bench.busy import MachineLoad, ProcessLoad, check_idle, machine_load
+from dlmspec.bench.compare import compare
+from dlmspec.bench.gate import gated
+from dlmspec.bench.measure import Decoders, Trial
+from dlmspec.bench.plan import BenchPlan
+from dlmspec.bench.plots import write_plots
+from dlmspec.bench.rows import SPEED_KEYS, Label, Samples, aggregate
+from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, likeliest_position, order_scorer, stale_report
+from dlmspec.bench.tables import bench_tables, stale_table
+from dlmspec.config import DecodeConfig
+from dlmspec.decode import decode, reference_decode
+from dlmspec.drafters import UNTRAINED
+from dlmspec.law import DenoisingLaw
+from dlmspec.models.target import Target
+from dlmspec.request import DecodeOutput
+from dlmspec.state import BlockState
+from dlmspec.stats import DecodeStats
+
+# design, section 14
+KEYS = [
+    "target", "dtype", "block_length", "domain", "rule", "rule_args", "temperature", "noise", "cache", "seed",
+    "drafter", "budget", "prompts", "tokens", "passes", "passes_reference", "passes_reference_store",
+    "passes_ratio", "passes_ratio_folded", "mat", "tokens_per_pass", "accepted_histogram", "expected_steps",
+    "seconds", "wall_ratio", "wall_ratio_store", "wall_ratio_low", "wall_ratio_high", "drafter_share",
+    "exact_match", "accuracy",
+]  # fmt: skip
+
+LABEL = Label(
+    "tiny", "float32", 4, "math", "low_confidence_static", {"denoising_steps": None}, 0.0, "step", "prefix",
+    0, "confidence", 8,
+)  # fmt: skip
+
+
+def output(passes: int, seconds: float = 1.0, ids: tuple[int, ...] = (5, 6, 7)) -> DecodeOutput:
+    """A made-up decode of `passes` passes in all, each of 2 steps."""
+    denoising = passes - 1
+    stats = DecodeStats(
+        num_prefill_passes=1,
+        num_denoising_passes=denoising,
+        num_steps=2 * denoising,
+        accepted=Counter({2: denoising}),
+        expected_steps=1.5 * denoising,
+        seconds=seconds,
+        draft_seconds=seconds / 4,
+    )
+    return DecodeOutput(ids, "length", stats)
+
+
+def trial(passes: int, folded: int, store: int, seconds: float = 1.0) -> Trial:
+    """Reference seconds are 1 (folded) and 2 (with store passes)."""
+    return Trial(output(passes, seconds), output(folded), output(store, 2.0))
+
+
+def row(drafter: str, samples: tuple[int, ...], domain: str = "math", budget: int = 8) -> BenchRow:
+    made = aggregate(replace(LABEL, drafter=drafter, domain=domain, budget=budget), [
+        trial(passes, 40, 44) for passes in samples
+    ], is_timed=True)  # fmt: skip
+    assert made.samples.passes == samples
+    return made
+
+
+def test_ratios_are_ratios_of_sums():
+    made = aggregate(LABEL, [trial(2, 10, 12), trial(30, 90, 98)], is_timed=True)
+    assert (made.passes, made.passes_reference, made.passes_reference_store) == (32, 100, 110)
+    assert made.passes_ratio == 110 / 32
+    assert made.passes_ratio_folded == 100 / 32  # the mean of ratios is 4
+    assert (made.mat, made.expected_steps) == (2.0, 1.5)
+    assert made.accepted_histogram == {"2": 30}
+    assert (made.tokens, made.tokens_per_pass) == (6, 6 / 32)
+    assert (made.exact_match, made.accuracy) == (1.0, None)
+
+
+def test_wall_ratio_is_the_median_with_its_percentiles():
+    made = aggregate(LABEL, [trial(4, 8, 9, 1 / ratio) for ratio in (5, 1, 2, 3, 4, 6)], is_timed=True)
+    assert made.wall_ratio == pytest.approx(3.5)
+    assert (made.wall_ratio_low, made.wall_ratio_high) == (pytest.approx(2.0), pytest.approx(5.0))
+    assert made.wall_ratio_store == pytest.approx(7.0)
+    assert made.drafter_share == pytest.approx(0.25)
+    assert made.seconds == pytest.approx(sum(1 / ratio for ratio in (5, 1, 2, 3, 4, 6)))
+
+
+def test_what_is_not_timed_has_no_time():
+    made = aggregate(LABEL, [trial(4, 8, 9)], is_timed=False)
+    times = (
+        "seconds",
+        "wall_ratio",
+        "wall_ratio_store",
+        "wall_ratio_low",
+        "wall_ratio_high",
+        "drafter_share",
+    )
+    assert all(getattr(made, key) is None for key in times)
+    assert made.passes_ratio == 9 / 4
+
+
+def test_keys_are_those_of_the_schema():
+    made = row("confidence", (4, 5)).as_dict()
+    assert list(made) == KEYS
+    assert json.loads(json.dumps(made)) == made
+
+
+def test_the_gate_takes_every_speed_from_a_row_that_is_not_exact():
+    wrong = Trial(output(4, ids=(5, 6, 8)), output(8), output(9))
+    red = gated(aggregate(LABEL, [trial(4, 8, 9), wrong], is_timed=True))
+    assert red.exact_match == 0.5
+    assert all(getattr(red, key) is None for key in SPEED_KEYS)
+    assert red.samples == Samples()
+    green = row("none", (8, 8))
+    assert gated(green) is green
+    assert (exit_status([green]), exit_status([green, red])) == (0, 1)
+    unlike = Trial(output(4), output(8), output(9, ids=(5,)))
+    assert not unlike.is_identical  # the two references must agree too
+
+
+def test_comparison_needs_more_than_luck():
+    rival = tuple(range(20, 40))
+    clear = [row("spot", tuple(passes - 5 for passes in rival)), row("chain", rival)]
+    verdict = compare(clear, "spot", "chain")
+    assert verdict.is_better
+    assert verdict.ratio == pytest.approx(sum(rival) / (sum(rival) - 100))
+    assert verdict.low < verdict.ratio < verdict.high
+    assert not compare(clear, "chain", "spot").is_better
+    noisy = tuple(passes + (9 if passes % 2 else -10) for passes in rival)
+    assert not compare([row("spot", noisy), row("chain", rival)], "spot", "chain").is_better
+
+
+def test_one_cell_much_worse_spoils_a_comparison():
+    rows = [row("spot", (10, 10, 10)), row("chain", (20, 20, 20))]
+    rows += [row("spot", (21, 21, 21), "code"), row("chain", (20, 20, 20), "code")]
+    verdict = compare(rows, "spot", "chain")
+    assert verdict.ratio == pytest.approx((2 * 20 / 21) ** 0.5)
+    assert verdict.low > 1
+    assert not verdict.is_better
+    with pytest.raises(ValueError, match="share no"):
+        compare(rows, "spot", "absent")
+    with pytest.raises(ValueError, match="not exact"):
+        compare([replace(rows[0], samples=Samples()), rows[1]], "spot", "chain")
+
+
+def test_a_busy_machine_is_refused_by_name():
+    others = [
+        ProcessLoad(71, "shell", 3.0),
+        ProcessLoad(72, "trainer", 97.0),
+        ProcessLoad(73, "editor", 12.0),
+    ]
+    load = machine_load(lambda: others)
+    assert [process.name for process in load.busy] == ["trainer", "editor"]
+    with pytest.raises(ValueError, match=r"72 \(trainer\) takes 97 % CPU.*--allow-busy"):
+        check_idle(load)
+    check_idle(load, allow_busy=True)
+    check_idle(machine_load(lambda: others[:1]))
+    assert json.loads(json.dumps(load.as_dict()))["busy"][0]["pid"] == 72
+
+
+def test_this_process_is_not_another():
+    assert machine_load(lambda: [ProcessLoad(os.getpid(), "pytest", 100.0)]).busy == ()
+
+
+def text_of(tables: list) -> str:
+    console = Console(width=160, record=True, file=io.StringIO())
+    for table in tables:
+        console.print(table)
+    return console.export_text()
+
+
+def test_tables_mark_the_best_and_show_no_speed_of_a_red_row():
+    rows = [row("confidence", (10, 10)), row("spot", (5, 5)), row("oracle", (2, 2))]
+    rows.append(gated(replace(row("spiffy", (7, 7)), exact_match=0.5)))
+    rows.append(row("confidence", (10, 10), "code"))
+    tables = bench_tables(rows)
+    assert len(tables) == 2
+    lines = {
+        match[1]: line
+        for line in text_of(tables[:1]).splitlines()
+        if (match := re.search(r"8 │ (\S+)", line))
+    }
+    assert "8.80x*" in lines["spot"]
+    assert "4.40x*" not in lines["confidence"]
+    assert lines["spot"].count("*") == lines["confidence"].count("*") + 2  # the other columns are tied
+    assert "*" not in lines["oracle"]  # a ceiling, not a rival
+    assert "22.00x" in lines["oracle"]
+    assert "NO (50 %)" in lines["spiffy"]
+    assert "x" not in lines["spiffy"]
+
+
+def test_plots_are_written_per_temperature(tmp_path: Path):
+    rows = [row(drafter, (passes,), domain, budget) for drafter, passes in (("spot", 5), ("oracle", 3))
+            for domain in ("math", "code") for budget in (4, 8)]  # fmt: skip
+    rows += [replace(made, temperature=1.0) for made in rows]
+    rows.append(gated(replace(rows[0], temperature=2.0, exact_match=0.0)))
+    paths = write_plots(rows, tmp_path / "plots")
+    assert [path.name for path in paths] == [
+        "passes-T0.png", "accepted-T0.png", "passes-T1.png", "accepted-T1.png"
+    ]  # fmt: skip
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert sorted(path.name for path in paths) == sorted(path.name for path in (tmp_path / "plots").iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot write"):
+        write_plots(rows[:1], tmp_path / "file" / "plots")
+
+
+@pytest.fixture(scope="module")
+def target(tiny_sdar) -> Target:
+    torch.set_num_threads(1)
+    return Target.from_directory(tiny_sdar(block_length=8))
+
+
+def encode(text: str) -> list[int]:
+    """Ids of the tiny vocabulary, mask (66) and stop (0) left out; a ragged length."""
+    return [1 + byte % 60 for byte in text.encode()[:21]]
+
+
+def bench(target: Target, **options) -> list[BenchRow]:
+    settings = {"prompts": ["math"], "drafters": ["none", "confidence", "oracle"], "budgets": [4], "limit": 2}
+    settings |= {"max_new_tokens": 16, "allow_busy": True, **options}
+    return run_bench(target=target, encode=encode, make_drafter=lambda name: UNTRAINED[name](), **settings)
+
+
+def test_end_to_end(target: Target, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dlmspec.bench.accuracy.MAX_NEW_TOKENS", 12)
+    seen: list[tuple[int, int, str]] = []
+    rows = bench(
+        target, temperatures=[0.0, 1.0], accuracy=True, decode_text=lambda ids: "The answer is 18.",
+        progress=lambda *now: seen.append(now),
+    )  # fmt: skip
+    assert [(made.drafter, made.budget) for made in rows] == [
+        ("none", 1),
+        ("confidence", 4),
+        ("oracle", 4),
+    ] * 2
+    assert [made.temperature for made in rows] == [0.0] * 3 + [1.0] * 3
+    assert exit_status(rows) == 0
+    for made in rows:
+        assert list(made.as_dict()) == KEYS
+        assert json.loads(json.dumps(made.as_dict())) == made.as_dict()
+        assert made.accuracy == made.samples.accuracy_reference == 0.5  # answers: 18, 200
+        assert (made.wall_ratio is None) == (made.drafter == "oracle")
+        assert made.prompts == 2
+        assert made.passes_reference_store > made.passes_reference
+    none, _, oracle = rows[:3]
+    assert none.passes == none.passes_reference
+    assert none.mat == 1.0
+    assert oracle.passes_ratio_folded is not None
+    assert oracle.passes_ratio_folded > 2
+    assert [done for done, _, _ in seen] == list(range(1, 33))
+    assert seen[-1][1] == 32
+    assert seen[-1][2] == "math T=1 oracle/4"
+
+
+def test_passes_are_those_of_the_decoders(target: Target):
+    made = bench(target, drafters=["confidence"], limit=1)[0]
+    config = BenchPlan(max_new_tokens=16).config(0.0)
+    ids = encode("Question: Omar lets a kite fly")
+    drafted = decode(target, ids, config, drafter=UNTRAINED["confidence"](), budget=4)
+    assert not config.early_stop
+    assert made.passes == drafted.stats.num_passes
+    assert made.passes_reference == reference_decode(target, ids, config).stats.num_passes
+    assert (
+        made.passes_reference_store
+        == reference_decode(target, ids, config, store_passes=True).stats.num_passes
+    )
+
+
+def test_a_decode_that_differs_turns_the_run_red(target: Target):
+    def broken(
+        target: Target, prompt: list[int], config: DecodeConfig, *, drafter, budget: int
+    ) -> DecodeOutput:
+        found = decode(target, prompt, config, drafter=drafter, budget=budget)
+        return replace(found, token_ids=(found.token_ids[0] + 1, *found.token_ids[1:]))
+
+    rows = bench(target, drafters=["confidence"], decoders=Decoders(speculative=broken))
+    assert rows[0].exact_match == 0.0
+    assert all(getattr(rows[0], key) is None for key in SPEED_KEYS)
+    assert exit_status(rows) == 1
+
+
+def test_answers_that_differ_turn_the_run_red(target: Target, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dlmspec.bench.accuracy.MAX_NEW_TOKENS", 12)
+
+    def broken(
+        target: Target, prompt: list[int], config: DecodeConfig, *, drafter, budget: int
+    ) -> DecodeOutput:
+        found = decode(target, prompt, config, drafter=drafter, budget=budget)
+        return replace(found, token_ids=(1,)) if config.early_stop else found
+
+    options = {"accuracy": True, "decode_text": lambda ids: "", "drafters": ["confidence"]}
+    rows = bench(target, decoders=Decoders(speculative=broken), **options)
+    assert rows[0].exact_match == 0.5
+    assert rows[0].passes_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drafters": []}, "drafters is empty"),
+        ({"budgets": [4, 4]}, "twice"),
+        ({"budgets": [0]}, "got 0"),
+        ({"prompts": ["poems"]}, "poems"),
+        ({"temperatures": [-1.0]}, "-1"),
+        ({"limit": 0}, "limit"),
+        ({"accuracy": True}, "decode_text"),
+        ({"prompts": ["math", "other/math.jsonl"]}, "told apart"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(target: Target, options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        bench(target, **options)
+    with pytest.raises(TypeError, match="speed"):
+        bench(target, speed="high")
+
+
+def test_the_run_refuses_a_busy_machine(target: Target, monkeypatch: pytest.MonkeyPatch):
+    busy = MachineLoad((ProcessLoad(72, "trainer", 97.0),), (1.0, 1.0, 1.0))
+    monkeypatch.setattr("dlmspec.bench.run.machine_load", lambda: busy)
+    with pytest.raises(ValueError, match="trainer"):
+        bench(target, allow_busy=False)
+
+
+def sharp_logits(target: Target, tokens: list[int], confidences: list[float]) -> torch.Tensor:
+    """Rows whose top-1 is `tokens[i]`, the more probable the larger `confidences[i]`."""
+    logits = torch.zeros(len(tokens), target.spec.vocab_size)
+    logits[range(len(tokens)), tokens] = torch.tensor(confidences)
+    return logits
+
+
+def test_staleness_is_counted_by_hand(target: Target):
+    mask = target.spec.mask_id
+    counter = StaleCounter(DenoisingLaw(target.spec, DecodeConfig()))
+    known = (1,) * 5
+    # positions 5, 6, 7: read as 11, 12, 13 first; then 6 is read as 22; commits in the order 5, 6, 7
+    s0, s1 = BlockState((*known, mask, mask, mask), 0), BlockState((*known, 11, mask, mask), 1)
+    s2, s3 = BlockState((*known, 11, 22, mask), 2), BlockState((*known, 11, 22, 13), 3)
+    counter(4, s0, sharp_logits(target, [11, 12, 13], [9.0, 5.0, 6.0]), s1)
+    counter(4, s1, sharp_logits(target, [22, 13], [9.0, 5.0]), s2)
+    counter(4, s2, sharp_logits(target, [13], [9.0]), s3)
+    counter(5, BlockState((mask,) * 8, 0), sharp_logits(target, [9] * 8, [8.0] * 8), s1)
+    one, two = counter.rows("math")[:2]
+    assert (one.steps, one.token_share, one.confidence_accuracy) == (2, 0.5, 0.5)
+    assert (two.steps, two.token_share, two.confidence_accuracy) == (1, 1.0, 1.0)
+    assert one.order_accuracy is None
+    assert counter.rows("math")[2].token_share is None
+
+
+def test_stale_report_with_an_order_model(target: Target):
+    def leftmost(states: list[BlockState], evidence, mask_id: int) -> torch.Tensor:
+        masked = torch.tensor([state.tokens for state in states]) == mask_id
+        return (-torch.arange(8.0)).masked_fill(~masked, float("-inf"))
+
+    rows = stale_report(
+        target=target,
+        encode=encode,
+        prompts=["math"],
+        limit=2,
+        max_new_tokens=16,
+        scorer=order_scorer(leftmost),
+    )
+    assert [(made.temperature, made.staleness) for made in rows] == [
+        (temperature, staleness) for temperature in (0.0, 1.0) for staleness in range(1, MAX_STALENESS + 1)
+    ]
+    for made in rows:
+        assert made.commits == made.steps > 0
+        shares = (made.token_share, made.confidence_accuracy, made.order_accuracy)
+        assert all(share is not None and 0 <= share <= 1 for share in shares)
+        assert json.dumps(made.as_dict())
+    assert "order model" in text_of([stale_table(rows)])
+
+
+def test_the_likeliest_position_sums_over_tokens():
+    assert likeliest_position([(0.4, ((3, 1),)), (0.3, ((2, 1),)), (0.3, ((2, 9),))]) == 2
+    assert likeliest_position([(0.4, ((3, 1),)), (0.4, ((2, 1),))]) == 2
+    assert likeliest_position([]) is None
