@@ -48,12 +48,8 @@ class BlockCache:
         """Commit whole blocks, `[layers, G, n * block_length, D]`, behind the rows there are."""
         num_rows = keys.shape[2]
         end = self.length + num_rows
-        assert num_rows % self.block_length == 0, (
-            f"{num_rows} rows are no whole blocks of {self.block_length}"
-        )
-        assert end <= self.max_length, (
-            f"{end} rows exceed the {self.max_length} that the cache was allocated for"
-        )
+        assert num_rows % self.block_length == 0, f"{num_rows} rows are no whole blocks of {self.block_length}"
+        assert end <= self.max_length, f"{end} rows exceed the {self.max_length} that the cache was allocated for"
         self.keys[:, :, self.length : end].copy_(keys)
         self.values[:, :, self.length : end].copy_(values)
         self.length = end

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.step import Sampling
 
@@ -17,7 +18,7 @@ class DecodeConfig:
     max_new_tokens: int = 128
     rule: CommitRule = field(default_factory=LowConfidenceStatic)
     sampling: Sampling = field(default_factory=Sampling)
-    noise: str = "step"
+    noise: NoiseMode = "step"
     seed: int = 0
     early_stop: bool = True
 

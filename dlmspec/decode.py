@@ -1,11 +1,12 @@
 """The two decoders: the plain loop that defines the output, and the speculative loop that must equal it."""
 
 import time
+from collections.abc import Iterator
 
 import torch
 
 from dlmspec.config import DecodeConfig
-from dlmspec.drafters.base import Drafter, DraftContext
+from dlmspec.drafters.base import DraftContext, Drafter
 from dlmspec.evidence import EvidenceBook
 from dlmspec.models.target import Target
 from dlmspec.models.transformer import BlockCopy
@@ -57,13 +58,19 @@ def store_pass(request: Request, tokens: tuple[int, ...]) -> None:
     request.stats.num_store_passes += 1
 
 
-@torch.inference_mode()
-def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter, budget: int = 16,
-           observer: StepObserver | None = None) -> DecodeOutput:  # fmt: skip
+def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter,
+           budget: int = 16) -> DecodeOutput:  # fmt: skip
     """Speculative decoding by state equality: the ids of `reference_decode`, in fewer passes.
 
     `budget` counts the block states of one pass, the root included. Raises ValueError if it is below 1.
     """
+    *_, request = decode_passes(target, prompt_ids, config, drafter=drafter, budget=budget)
+    return request.output()
+
+
+def decode_passes(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter,
+                  budget: int) -> Iterator[Request]:  # fmt: skip
+    """The speculative loop, pass by pass: yields the request as each verified pass leaves it."""
     if budget < 1:
         raise ValueError(f"budget must be at least 1 (the current state itself), got {budget}")
     drafter.begin(target, prompt_ids, config)
@@ -71,23 +78,30 @@ def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, draft
     request = Request(target, prompt_ids, config)
     book = EvidenceBook()
     while not request.is_finished:
+        run_pass(request, book, drafter, budget)
+        request.stats.seconds = time.perf_counter() - started
+        yield request
+
+
+@torch.inference_mode()
+def run_pass(request: Request, book: EvidenceBook, drafter: Drafter, budget: int) -> None:
+    """Draft a tree, score it in one target pass, walk it, and keep what was read for the next draft."""
+    stats = request.stats
+    drafted = time.perf_counter()
+    tree = drafter.propose(draft_context(request, book), budget)
+    stats.draft_seconds += time.perf_counter() - drafted
+    copies = tree_copies(request, tree)
+    output = request.target.forward(request.cache, copies)
+    offset = len(copies) - len(tree)
+    if offset:
+        output.store(request.cache, 0)
+        request.pending = None
+    verification = verify(request, tree, output, offset)
+    stats.record(verification.accepted_steps, len(tree), tree.expected_steps)
+    if not request.is_finished:
         drafted = time.perf_counter()
-        tree = drafter.propose(draft_context(request, book), budget)
-        request.stats.draft_seconds += time.perf_counter() - drafted
-        copies = tree_copies(request, tree)
-        output = target.forward(request.cache, copies)
-        offset = len(copies) - len(tree)
-        if offset:
-            output.store(request.cache, 0)
-            request.pending = None
-        verification = verify(request, tree, output, offset, observer)
-        request.stats.record(verification.accepted_steps, len(tree), tree.expected_steps)
-        if not request.is_finished:
-            drafted = time.perf_counter()
-            book.update(request, tree, output, offset, verification)
-            request.stats.draft_seconds += time.perf_counter() - drafted
-    request.stats.seconds = time.perf_counter() - started
-    return request.output()
+        book.update(request, tree, output, offset, verification)
+        stats.draft_seconds += time.perf_counter() - drafted
 
 
 def draft_context(request: Request, book: EvidenceBook) -> DraftContext:
@@ -116,4 +130,3 @@ def tree_copies(request: Request, tree: DraftTree) -> list[BlockCopy]:
         )
         for node in tree.nodes
     ]
-

@@ -66,9 +66,8 @@ class Evidence:
         """Ids and log-probabilities `[M, rank]` of the largest noised scores at `step`."""
         gumbel = self._law.gumbel(self.block, step, self.positions)
         ranks = min(NUM_RANKS, self.log_probs.shape[-1])
-        if gumbel is None:
-            ids = self.top_ids[:, :ranks]
-        else:
+        ids = self.top_ids[:, :ranks]
+        if gumbel is not None:
             ids = (self.log_probs + gumbel).topk(ranks, -1).indices
         return ids, self.log_probs.gather(-1, ids)
 
@@ -101,4 +100,3 @@ class EvidenceBook:
                 continue
             positions = node.state.masked_positions(request.spec.mask_id)
             self.by_block[block] = Evidence(block, node.state, output.logits(offset + index, positions), request.law)
-

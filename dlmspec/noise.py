@@ -32,9 +32,7 @@ _CACHE_BYTES = 256 << 20  # a block of 32 at V = 152 K takes 19 MB
 _CHUNK_ELEMENTS = 1 << 16  # keeps the temporaries of one chunk in the L2 cache
 
 
-def philox4x32(
-    counter: tuple[Words, Words, Words, Words], key: tuple[int, int]
-) -> tuple[Words, Words, Words, Words]:
+def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, Words, Words, Words]:
     """Philox-4x32-10 of four counter words under a two-word key.
 
     Counter words are uint64 arrays that broadcast, with values below 2**32; so are the four output words.

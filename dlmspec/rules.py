@@ -175,30 +175,29 @@ class Factor(_Memoryless):
 
 
 RULES: Mapping[str, type[CommitRule]] = MappingProxyType(
-    {
-        rule.name: rule
-        for rule in (Sequential, LowConfidenceStatic, LowConfidenceDynamic, EntropyBounded, Factor)
-    }
+    {rule.name: rule for rule in (Sequential, LowConfidenceStatic, LowConfidenceDynamic, EntropyBounded, Factor)}
 )
 
 
 def make_rule(name: str, /, **options: Any) -> CommitRule:
     """The rule called `name` with its options; ValueError names what is unknown and what is allowed."""
-    kind = RULES.get(name)
-    if kind is None:
-        raise ValueError(f"unknown rule {name!r}; choose one of {', '.join(RULES)}")
-    allowed = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]
+    allowed = rule_options(name)
     for option in options:
         if option not in allowed:
             raise ValueError(f"rule {name!r} has no option {option!r}; it takes {', '.join(allowed)}")
-    return kind(**options)
+    return RULES[name](**options)
+
+
+def rule_options(name: str) -> list[str]:
+    """The options that the rule called `name` takes; ValueError if there is no such rule."""
+    if name not in RULES:
+        raise ValueError(f"unknown rule {name!r}; choose one of {', '.join(RULES)}")
+    return [field.name for field in fields(RULES[name])]  # pyright: ignore[reportArgumentType]
 
 
 def _check_denoising_steps(denoising_steps: int | None) -> None:
     if denoising_steps is not None and denoising_steps < 1:
-        raise ValueError(
-            f"denoising_steps must be at least 1 (or None: one per position), got {denoising_steps}"
-        )
+        raise ValueError(f"denoising_steps must be at least 1 (or None: one per position), got {denoising_steps}")
 
 
 def _scheduled(masked: Tensor, steps: Sequence[int], denoising_steps: int | None) -> Tensor:

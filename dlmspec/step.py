@@ -62,13 +62,9 @@ class Sampling:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], 1 keeps every token, got {self.top_p}")
         if self.confidence not in CONFIDENCES:
-            raise ValueError(
-                f"unknown confidence {self.confidence!r}; choose one of {', '.join(CONFIDENCES)}"
-            )
+            raise ValueError(f"unknown confidence {self.confidence!r}; choose one of {', '.join(CONFIDENCES)}")
         if any(token < 0 for token in self.suppress_tokens):
-            raise ValueError(
-                f"suppress_tokens must be token ids of at least 0, got {min(self.suppress_tokens)}"
-            )
+            raise ValueError(f"suppress_tokens must be token ids of at least 0, got {min(self.suppress_tokens)}")
 
     @property
     def is_greedy(self) -> bool:
@@ -112,9 +108,7 @@ def score(logits: Tensor, gumbel: Tensor | None, sampling: Sampling, *, mask_id:
     return PositionScores(tokens.view(shape), confidence.view(shape), entropy)
 
 
-def commit(
-    scores: PositionScores, states: Sequence[BlockState], rule: CommitRule, mask_id: int
-) -> list[BlockState]:
+def commit(scores: PositionScores, states: Sequence[BlockState], rule: CommitRule, mask_id: int) -> list[BlockState]:
     """The successors of N `states` given the scores `[N, B]`: `rule` chooses, `step` grows by 1.
 
     Values at positions without a mask are ignored: a committed token is never touched.
@@ -124,9 +118,7 @@ def commit(
     current = torch.tensor([state.tokens for state in states], device=scores.tokens.device)
     chosen = rule.select(scores, current == mask_id, [state.step for state in states])
     rows = torch.where(chosen, scores.tokens, current).tolist()
-    return [
-        BlockState(tuple(row), state.step + 1, state.aux) for row, state in zip(rows, states, strict=True)
-    ]
+    return [BlockState(tuple(row), state.step + 1, state.aux) for row, state in zip(rows, states, strict=True)]
 
 
 def denoise_step(states: Sequence[BlockState], logits: Tensor, gumbel: Tensor | None, sampling: Sampling,
@@ -140,9 +132,7 @@ def denoise_step(states: Sequence[BlockState], logits: Tensor, gumbel: Tensor | 
     counts = [state.num_masked(mask_id) for state in states]
     assert all(counts), "a state without masks has no successor"
     if len(logits) != sum(counts):
-        raise ValueError(
-            f"got {len(logits)} rows of logits for {sum(counts)} masked positions; pass one row for each"
-        )
+        raise ValueError(f"got {len(logits)} rows of logits for {sum(counts)} masked positions; pass one row for each")
     suppressed = mask_id if mask_id >= 0 else None
     scores = score(logits, gumbel, sampling, mask_id=suppressed, with_entropy=rule.needs_entropy)
     masked = torch.tensor([state.tokens for state in states], device=logits.device) == mask_id
@@ -154,9 +144,7 @@ def tempered_log_probs(logits: Tensor, sampling: Sampling, mask_id: int | None) 
     return _filtered_log_probs(_tempered(_suppressed(logits, sampling, mask_id), sampling), sampling)
 
 
-def stale_candidates(
-    logits: Tensor, sampling: Sampling, mask_id: int | None, k: int = 32
-) -> tuple[Tensor, Tensor]:
+def stale_candidates(logits: Tensor, sampling: Sampling, mask_id: int | None, k: int = 32) -> tuple[Tensor, Tensor]:
     """The k largest of `tempered_log_probs`: log-probabilities, descending, and ids, `[M, k]` each.
 
     Ties go to the lowest id. Excluded ids have -inf; where V < k the rest is -inf with id 0.
@@ -195,9 +183,7 @@ def _suppressed(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tens
     rows = logits.reshape(-1, vocab_size).float()
     # A maximum is NaN if any entry is, so one pass over V finds NaN and +inf.
     if not bool((rows.amax(-1) < math.inf).all()):
-        raise ValueError(
-            f"logits contain NaN or infinity ({logits.dtype}): run the model in bfloat16 or float32"
-        )
+        raise ValueError(f"logits contain NaN or infinity ({logits.dtype}): run the model in bfloat16 or float32")
     excluded = sampling.suppress_tokens if mask_id is None else (*sampling.suppress_tokens, mask_id)
     if excluded:
         if max(excluded) >= vocab_size:

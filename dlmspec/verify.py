@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dlmspec.models.transformer import PassOutput
-from dlmspec.request import Request, StepObserver
+from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
 
@@ -38,8 +38,7 @@ class Verification:
         return len(self.visited)
 
 
-def verify(request: Request, tree: DraftTree, output: PassOutput, offset: int,
-           observer: StepObserver | None = None) -> Verification:  # fmt: skip
+def verify(request: Request, tree: DraftTree, output: PassOutput, offset: int) -> Verification:
     """Walk `tree`, scored by `output` with node `i` as copy `offset + i`; moves `request` along.
 
     Stores the KV rows of accepted final nodes in the request's cache (commit folding).
@@ -54,8 +53,6 @@ def verify(request: Request, tree: DraftTree, output: PassOutput, offset: int,
         logits = output.logits(offset + current, node.state.masked_positions(mask_id))
         successor = request.law.denoise(node.state, logits, block)
         visited.append(ScoredNode(current, block, node.state, logits, successor))
-        if observer is not None:
-            observer(block, node.state, logits, successor)
         is_final = request.law.is_final(successor)
         found = tree.find(successor, node.ancestors, is_final)
         request.move_to(successor, block)

@@ -16,9 +16,7 @@ settings.register_profile("dlmspec", deadline=None)
 settings.load_profile("dlmspec")
 
 
-def _config(
-    block_length: int, heads: int, kv_heads: int, layers: int, head_dim: int, vocab: int, tied: bool
-) -> dict:
+def _config(block_length: int, heads: int, kv_heads: int, layers: int, head_dim: int, vocab: int, tied: bool) -> dict:
     return {
         "architectures": ["SDARForCausalLM"], "model_type": "sdar", "hidden_act": "silu",
         "attention_bias": False,

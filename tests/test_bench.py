@@ -190,11 +190,7 @@ def test_tables_mark_the_best_and_show_no_speed_of_a_red_row():
     rows.append(row("confidence", (10, 10), "code"))
     tables = bench_tables(rows)
     assert len(tables) == 2
-    lines = {
-        match[1]: line
-        for line in text_of(tables[:1]).splitlines()
-        if (match := re.search(r"8 │ (\S+)", line))
-    }
+    lines = {match[1]: line for line in text_of(tables[:1]).splitlines() if (match := re.search(r"8 │ (\S+)", line))}
     assert "8.80x*" in lines["spot"]
     assert "4.40x*" not in lines["confidence"]
     assert lines["spot"].count("*") == lines["confidence"].count("*") + 2  # the other columns are tied
@@ -276,16 +272,11 @@ def test_passes_are_those_of_the_decoders(target: Target):
     assert not config.early_stop
     assert made.passes == drafted.stats.num_passes
     assert made.passes_reference == reference_decode(target, ids, config).stats.num_passes
-    assert (
-        made.passes_reference_store
-        == reference_decode(target, ids, config, store_passes=True).stats.num_passes
-    )
+    assert made.passes_reference_store == reference_decode(target, ids, config, store_passes=True).stats.num_passes
 
 
 def test_a_decode_that_differs_turns_the_run_red(target: Target):
-    def broken(
-        target: Target, prompt: list[int], config: DecodeConfig, *, drafter, budget: int
-    ) -> DecodeOutput:
+    def broken(target: Target, prompt: list[int], config: DecodeConfig, *, drafter, budget: int) -> DecodeOutput:
         found = decode(target, prompt, config, drafter=drafter, budget=budget)
         return replace(found, token_ids=(found.token_ids[0] + 1, *found.token_ids[1:]))
 
@@ -298,9 +289,7 @@ def test_a_decode_that_differs_turns_the_run_red(target: Target):
 def test_answers_that_differ_turn_the_run_red(target: Target, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dlmspec.bench.accuracy.MAX_NEW_TOKENS", 12)
 
-    def broken(
-        target: Target, prompt: list[int], config: DecodeConfig, *, drafter, budget: int
-    ) -> DecodeOutput:
+    def broken(target: Target, prompt: list[int], config: DecodeConfig, *, drafter, budget: int) -> DecodeOutput:
         found = decode(target, prompt, config, drafter=drafter, budget=budget)
         return replace(found, token_ids=(1,)) if config.early_stop else found
 

@@ -209,7 +209,12 @@ def test_cached_rows_equal_a_prefill_over_the_final_tokens():
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
-    [([], "empty"), ([4, MASK], "mask id 0 at position 1"), ([4, 29], "29 is outside"), ([4] * 90, "do not fit")],
+    [
+        ([], "empty"),
+        ([4, MASK], "mask id 0 at position 1"),
+        ([4, 29], "29 is outside"),
+        ([4] * 90, "do not fit"),
+    ],
 )
 def test_bad_prompts_are_refused(prompt, message):
     with pytest.raises(ValueError, match=message):

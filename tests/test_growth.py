@@ -40,9 +40,7 @@ def even_steps(states, evidence, ctx):
     rows = []
     for state in states:
         masked = state.masked_positions(MASK)
-        rows.append(
-            [(q / len(masked), ((p, base + p),)) for p in masked for q, base in ((0.75, 10), (0.25, 30))]
-        )
+        rows.append([(q / len(masked), ((p, base + p),)) for p in masked for q, base in ((0.75, 10), (0.25, 30))])
     return rows
 
 

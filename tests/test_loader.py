@@ -66,9 +66,7 @@ def test_mask_id_resolves_in_order(tiny_sdar):
     (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     assert spec_from_directory(directory).mask_id == 41
     (directory / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "<|MASK|>"}}))
-    (directory / "tokenizer.json").write_text(
-        json.dumps({"added_tokens": [{"id": 42, "content": "<|MASK|>"}]})
-    )
+    (directory / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"id": 42, "content": "<|MASK|>"}]}))
     assert spec_from_directory(directory).mask_id == 42
     assert spec_from_directory(patch_config(directory, mask_token_id=9)).mask_id == 9
     assert spec_from_directory(directory, mask_id=0).mask_id == 0
@@ -141,9 +139,7 @@ def test_a_wrong_shape_names_tensor_expected_and_found(tiny_sdar):
 
 
 def test_integer_weights_are_refused(tiny_sdar):
-    message = refusal(
-        load, patch_weights(tiny_sdar(), **{"model.norm.weight": torch.ones(48, dtype=torch.int8)})
-    )
+    message = refusal(load, patch_weights(tiny_sdar(), **{"model.norm.weight": torch.ones(48, dtype=torch.int8)}))
     assert "quantised" in message
 
 
@@ -152,9 +148,7 @@ def test_a_damaged_file_is_named(tiny_sdar, damage):
     directory = tiny_sdar()
     file = directory / "model.safetensors"
     content = file.read_bytes()
-    file.write_bytes(
-        {"truncated": content[: len(content) // 2], "garbage": b"\xff" * 999, "empty": b""}[damage]
-    )
+    file.write_bytes({"truncated": content[: len(content) // 2], "garbage": b"\xff" * 999, "empty": b""}[damage])
     message = refusal(load, directory)
     assert str(file) in message
     assert "truncated" in message
@@ -183,9 +177,7 @@ def test_a_tied_head_is_the_embedding(tiny_sdar):
         warnings.simplefilter("error")
         weights = load(directory)
         assert weights["lm_head.weight"] is weights["model.embed_tokens.weight"]
-        load(
-            patch_weights(directory, **{"lm_head.weight": torch.zeros(67, 48)})
-        )  # a redundant copy: no warning
+        load(patch_weights(directory, **{"lm_head.weight": torch.zeros(67, 48)}))  # a redundant copy: no warning
 
 
 def test_saving_leaves_no_temporary_file_and_fails_in_one_line(tiny_sdar, tmp_path):

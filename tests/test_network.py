@@ -7,9 +7,9 @@ the row), positions that do not restart with a piece, masks that are not complem
 import pytest
 import torch
 
+from dlmspec.cache import BlockCache
 from dlmspec.models.spec import ModelSpec
 from dlmspec.models.transformer import BlockCopy, BlockDiffusionTransformer
-from dlmspec.cache import BlockCache
 from dlmspec.training.batches import Batch, sample_masks
 from dlmspec.training.network import BlockDiffusionNetwork
 
@@ -24,7 +24,9 @@ def random_network() -> BlockDiffusionNetwork:
     torch.manual_seed(0)
     network = BlockDiffusionNetwork(SPEC)
     for parameter in network.parameters():
-        torch.nn.init.normal_(parameter, std=0.3) if parameter.dim() == 2 else torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        torch.nn.init.normal_(parameter, std=0.3) if parameter.dim() == 2 else torch.nn.init.uniform_(
+            parameter, 0.5, 1.5
+        )
     return network
 
 

@@ -68,9 +68,7 @@ def test_published_answers(counter, key, expected):
 )
 def test_bits_equal_the_slow_twin(seed, start, length, step, vocab_size):
     bits = philox_bits(seed, np.arange(start, start + length), step, vocab_size)
-    expected = [
-        [slow_bits(seed, p, step, token) for token in range(vocab_size)] for p in range(start, start + length)
-    ]
+    expected = [[slow_bits(seed, p, step, token) for token in range(vocab_size)] for p in range(start, start + length)]
     assert bits.tolist() == expected
 
 

@@ -28,9 +28,7 @@ def inputs(num_states: int, block_length: int, seed: int = 0):
 
 def flat_table() -> TokenTable:
     """Probability 0.5 / (rank + 1) at staleness 1, a tenth less per staleness; `sampled` half of it."""
-    greedy = [
-        [[0.5 / (rank + 1) * 0.9**d for _ in range(len(EDGES) + 1)] for d in range(8)] for rank in range(3)
-    ]
+    greedy = [[[0.5 / (rank + 1) * 0.9**d for _ in range(len(EDGES) + 1)] for d in range(8)] for rank in range(3)]
     return TokenTable(greedy, [[[x / 2 for x in row] for row in rank] for rank in greedy])
 
 

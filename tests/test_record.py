@@ -63,7 +63,9 @@ def test_the_candidate_of_staleness_d_uses_the_noise_of_step_t_plus_d(target):
     for row in range(len(rows["place"])):
         block, step = rows["place"][row, 1:].tolist()
         masked = rows["masked"][row].nonzero().squeeze(-1).tolist()
-        known = {int(i): float(p) for i, p in zip(rows["top_ids"][row, masked[0]], rows["top"][row, masked[0]], strict=True)}
+        known = {
+            int(i): float(p) for i, p in zip(rows["top_ids"][row, masked[0]], rows["top"][row, masked[0]], strict=True)
+        }
         for depth in range(MAX_STALENESS):
             noise = law.gumbel(block, step + depth + 1, masked)
             assert noise is not None

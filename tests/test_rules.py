@@ -93,9 +93,7 @@ DENOISING_STEPS = st.one_of(st.none(), st.integers(1, 20))
 RULE = st.one_of(
     st.builds(Sequential, denoising_steps=DENOISING_STEPS),
     st.builds(LowConfidenceStatic, denoising_steps=DENOISING_STEPS),
-    st.builds(
-        LowConfidenceDynamic, threshold=st.sampled_from([*GRID, -0.5]), denoising_steps=DENOISING_STEPS
-    ),
+    st.builds(LowConfidenceDynamic, threshold=st.sampled_from([*GRID, -0.5]), denoising_steps=DENOISING_STEPS),
     st.builds(EntropyBounded, gamma=st.sampled_from([0.0, 0.25, 0.35, 0.5, 1.0, 100.0])),
     st.builds(Factor, factor=st.sampled_from([0.25, 0.5, 1.0, 2.0, 30.0])),
 )
@@ -107,9 +105,7 @@ def rows(draw):
     count, length = draw(st.integers(1, 3)), draw(st.sampled_from([1, 3, 13, 16]))
 
     def grid(values):
-        return draw(
-            st.lists(st.lists(values, min_size=length, max_size=length), min_size=count, max_size=count)
-        )
+        return draw(st.lists(st.lists(values, min_size=length, max_size=length), min_size=count, max_size=count))
 
     anywhere = st.floats(0, 1, width=32)
     confidence = grid(st.one_of(st.sampled_from(GRID), anywhere))

@@ -105,9 +105,7 @@ def slow_score(row: list[float], gumbel: list[float], sampling: Sampling, mask_i
 def cases(draw):
     """Logits `[M, V]` with ties and -inf, noise, sampling, mask id."""
     count, vocab_size = draw(st.integers(1, 3)), draw(st.sampled_from([4, 5, 7, 13]))
-    value = st.one_of(
-        st.integers(-6, 6).map(float), st.sampled_from([-INF, 0.5, 3.25]), st.floats(-20, 20, width=32)
-    )
+    value = st.one_of(st.integers(-6, 6).map(float), st.sampled_from([-INF, 0.5, 3.25]), st.floats(-20, 20, width=32))
     row = st.lists(value, min_size=vocab_size, max_size=vocab_size)
     logits = draw(st.lists(row, min_size=count, max_size=count))
     mask_id = draw(st.one_of(st.none(), st.integers(0, vocab_size - 1)))
@@ -134,9 +132,7 @@ def test_score_equals_its_slow_twin(case, with_entropy):
     assert scores.confidence.dtype == torch.float32
     assert scores.entropy is not None or not with_entropy
     for row in range(len(logits)):
-        token, confidence, entropy, _ = slow_score(
-            logits[row].tolist(), gumbel[row].tolist(), sampling, mask_id
-        )
+        token, confidence, entropy, _ = slow_score(logits[row].tolist(), gumbel[row].tolist(), sampling, mask_id)
         assert int(scores.tokens[row]) == token
         assert token not in {*sampling.suppress_tokens, mask_id}
         expected = confidence[sampling.confidence]
@@ -407,9 +403,7 @@ def test_leading_dimensions_are_kept():
 
 def test_commit_writes_the_chosen_tokens_only():
     states = [BlockState((9, 5, 9), 2), BlockState((9, 9, 9), 0)]
-    scores = PositionScores(
-        torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[0.2, 1.0, 0.6], [0.1, 0.1, 0.7]])
-    )
+    scores = PositionScores(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[0.2, 1.0, 0.6], [0.1, 0.1, 0.7]]))
     assert commit(scores, states, LowConfidenceStatic(), 9) == [
         BlockState((9, 5, 3), 3),
         BlockState((9, 9, 6), 1),
@@ -470,9 +464,7 @@ def test_denoise_step_composes_score_and_rule(block, rule, temperature, confiden
         assert successor == BlockState(tuple(expected), state.step + 1, state.aux)
         assert all(type(token) is int for token in successor.tokens)
         assert successor.num_masked(mask_id) < state.num_masked(mask_id)
-        assert all(
-            new == old for new, old in zip(successor.tokens, state.tokens, strict=True) if old != mask_id
-        )
+        assert all(new == old for new, old in zip(successor.tokens, state.tokens, strict=True) if old != mask_id)
 
 
 def test_every_block_ends_without_masks():

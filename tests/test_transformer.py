@@ -101,9 +101,7 @@ def test_logits_equal_transformers(tiny_sdar, shape, tied, sharded, dtype, toler
         output = target.forward(cache, [BlockCopy(ids[start : start + block_length], 0, ())])
         logits = all_logits(target, output, 0)
         assert logits.dtype == torch.float32
-        torch.testing.assert_close(
-            logits, expected[start : start + block_length].float(), atol=tolerance, rtol=0
-        )
+        torch.testing.assert_close(logits, expected[start : start + block_length].float(), atol=tolerance, rtol=0)
         output.store(cache, 0)
 
 
@@ -155,9 +153,7 @@ def test_a_prefill_longer_than_a_chunk_equals_one_in_parts(tiny_sdar, monkeypatc
     target.prefill(whole, ids)
     monkeypatch.setattr("dlmspec.models.transformer.PREFILL_ROWS", 18)
     target.prefill(chunked, ids)
-    torch.testing.assert_close(
-        chunked.values[:, :, : len(ids)], whole.values[:, :, : len(ids)], atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(chunked.values[:, :, : len(ids)], whole.values[:, :, : len(ids)], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])

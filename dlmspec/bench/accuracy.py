@@ -69,6 +69,4 @@ def with_accuracy(row: BenchRow, sheet: AnswerSheet, reference: AnswerSheet) -> 
     exact_match = (row.exact_match * row.prompts + identical) / (row.prompts + len(sheet.token_ids))
     is_exact = row.exact_match == 1.0 and identical == len(sheet.token_ids)
     samples = replace(row.samples, accuracy_reference=reference.accuracy)
-    return replace(
-        row, accuracy=sheet.accuracy, exact_match=1.0 if is_exact else exact_match, samples=samples
-    )
+    return replace(row, accuracy=sheet.accuracy, exact_match=1.0 if is_exact else exact_match, samples=samples)

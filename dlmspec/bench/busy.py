@@ -55,9 +55,7 @@ def sample_processes(seconds: float = 1.0) -> list[ProcessLoad]:
     try:
         import psutil
     except ImportError as error:
-        raise ValueError(
-            "the busy check needs psutil; install it with: pip install 'dlmspec[bench]'"
-        ) from error
+        raise ValueError("the busy check needs psutil; install it with: pip install 'dlmspec[bench]'") from error
     processes = list(psutil.process_iter(["name"]))
     for process in processes:
         _percent(process, psutil.Error)

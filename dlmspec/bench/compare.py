@@ -45,9 +45,7 @@ class Comparison:
         return self.low > 1.0 and all(cell.ratio >= WORST_CELL for cell in self.cells)
 
 
-def compare(
-    rows: Sequence[BenchRow], drafter: str, rival: str, *, samples: int = 2000, seed: int = 0
-) -> Comparison:
+def compare(rows: Sequence[BenchRow], drafter: str, rival: str, *, samples: int = 2000, seed: int = 0) -> Comparison:
     """`drafter` against `rival` over the cells that both have.
 
     A resampled prompt enters all cells of its domain at once, on both sides. Raises ValueError if they share
@@ -96,9 +94,7 @@ def _prompts_by_domain(cells: Sequence[CellKey], *sides: dict[CellKey, NDArray[n
         for side in sides:
             count = counts.setdefault(cell[0], len(side[cell]))
             if count != len(side[cell]):
-                raise ValueError(
-                    f"cells of {cell[0]} have {count} and {len(side[cell])} prompts; use one limit"
-                )
+                raise ValueError(f"cells of {cell[0]} have {count} and {len(side[cell])} prompts; use one limit")
     return counts
 
 

@@ -89,16 +89,12 @@ class Meter:
             self.advance()
         return trials
 
-    def reference(
-        self, prompt: list[int], config: DecodeConfig, *, store_passes: bool = False
-    ) -> DecodeOutput:
+    def reference(self, prompt: list[int], config: DecodeConfig, *, store_passes: bool = False) -> DecodeOutput:
         """One reference decode."""
         with resting_collector():
             return self.decoders.reference(self.target, prompt, config, store_passes=store_passes)
 
-    def speculative(
-        self, prompt: list[int], config: DecodeConfig, drafter: Drafter, budget: int
-    ) -> DecodeOutput:
+    def speculative(self, prompt: list[int], config: DecodeConfig, drafter: Drafter, budget: int) -> DecodeOutput:
         """One speculative decode."""
         with resting_collector():
             return self.decoders.speculative(self.target, prompt, config, drafter=drafter, budget=budget)

@@ -7,6 +7,7 @@ from dlmspec.bench.prompt_sets import DOMAINS, domain_name
 from dlmspec.bench.rows import Label
 from dlmspec.config import DecodeConfig
 from dlmspec.models.target import Target
+from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.step import Sampling
 
@@ -23,7 +24,7 @@ class BenchPlan:
     temperatures: tuple[float, ...] = (0.0,)
     rule: CommitRule = field(default_factory=LowConfidenceStatic)
     sampling: Sampling = field(default_factory=Sampling)
-    noise: str = "step"
+    noise: NoiseMode = "step"
     cache: str = "prefix"
     limit: int = 20
     max_new_tokens: int = 64

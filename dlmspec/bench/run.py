@@ -101,7 +101,5 @@ def run_bench(
     ids = {domain: tuple(encode(row.prompt) for row in prompts) for domain, prompts in prompt_sets.items()}
     drafters = {name: make_drafter(name) for name in checked.drafters}
     check_idle(machine_load(), allow_busy=allow_busy)
-    run = BenchRun(
-        checked, target, model_name or target.spec.name, drafters, decoders or Decoders(), progress
-    )
+    run = BenchRun(checked, target, model_name or target.spec.name, drafters, decoders or Decoders(), progress)
     return list(run.rows(prompt_sets, ids, decode_text if accuracy else None))

@@ -66,9 +66,7 @@ class StaleCounter:
 
     law: DenoisingLaw
     scorer: Scorer | None = None
-    tallies: dict[int, Tally] = field(
-        default_factory=lambda: {d: Tally() for d in range(1, MAX_STALENESS + 1)}
-    )
+    tallies: dict[int, Tally] = field(default_factory=lambda: {d: Tally() for d in range(1, MAX_STALENESS + 1)})
     recent: list[Evidence] = field(default_factory=list)  # of this block, one per step, the latest last
 
     def __call__(self, block: int, state: BlockState, logits: Tensor, successor: BlockState) -> None:
@@ -141,10 +139,7 @@ def order_scorer(order: Callable[[list[BlockState], Evidence, int], Tensor]) -> 
         ids = coupled(evidence.candidates(states[0].step), context.mask_id)[0]
         rows = order(states, evidence, context.mask_id).exp().tolist()
         return [
-            [
-                (row[position], ((position, ids[position]),))
-                for position in state.masked_positions(context.mask_id)
-            ]
+            [(row[position], ((position, ids[position]),)) for position in state.masked_positions(context.mask_id)]
             for state, row in zip(states, rows, strict=True)
         ]
 

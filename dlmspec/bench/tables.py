@@ -11,9 +11,7 @@ from dlmspec.bench.measure import ORACLES
 from dlmspec.bench.rows import BenchRow
 from dlmspec.bench.stale import StaleRow
 
-CAPTION = (
-    "passes: reference with store passes ÷ drafter; wall: folded reference ÷ drafter; * best of its budget"
-)
+CAPTION = "passes: reference with store passes ÷ drafter; wall: folded reference ÷ drafter; * best of its budget"
 BEST_MARK = "*"
 MISSING = "-"
 

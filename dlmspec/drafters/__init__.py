@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from dlmspec.drafters.adversarial import RandomDrafter
-from dlmspec.drafters.base import Drafter, DraftContext, NoDrafter
+from dlmspec.drafters.base import DraftContext, Drafter, NoDrafter
 from dlmspec.drafters.confidence import ConfidenceDrafter, ConfidenceTreeDrafter
 from dlmspec.drafters.oracle import OracleDrafter, OracleOrderDrafter
 

@@ -12,7 +12,13 @@ from torch import Tensor
 from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import DraftContext
 from dlmspec.drafters.growth import Step, grow_tree
-from dlmspec.drafters.stale import commits_one_by_confidence, coupled, masked_rows, position_steps, stale_steps
+from dlmspec.drafters.stale import (
+    commits_one_by_confidence,
+    coupled,
+    masked_rows,
+    position_steps,
+    stale_steps,
+)
 from dlmspec.evidence import Evidence
 from dlmspec.models.target import Target
 from dlmspec.order.calibration import TokenTable, load_calibration

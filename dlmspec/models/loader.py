@@ -119,9 +119,7 @@ def save_checkpoint(path: str | Path, state_dict: Mapping[str, Tensor], config: 
         for name, file in temporary.items():
             os.replace(file, directory / name)
     except (OSError, SafetensorError) as error:
-        raise ValueError(
-            f"{directory}: cannot write the checkpoint ({error}); choose a writable directory"
-        ) from error
+        raise ValueError(f"{directory}: cannot write the checkpoint ({error}); choose a writable directory") from error
     finally:
         for file in temporary.values():
             if file.is_file():
@@ -130,9 +128,7 @@ def save_checkpoint(path: str | Path, state_dict: Mapping[str, Tensor], config: 
 
 def _weight_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
-        raise ValueError(
-            f"{directory}: no such directory; give a directory that holds config.json and {WEIGHTS_NAME}"
-        )
+        raise ValueError(f"{directory}: no such directory; give a directory that holds config.json and {WEIGHTS_NAME}")
     single, index = directory / WEIGHTS_NAME, directory / INDEX_NAME
     if single.is_file():
         return [single]

@@ -36,9 +36,7 @@ class ModelSpec:
     name: str
 
 
-def spec_from_directory(
-    path: str | Path, *, block_length: int | None = None, mask_id: int | None = None
-) -> ModelSpec:
+def spec_from_directory(path: str | Path, *, block_length: int | None = None, mask_id: int | None = None) -> ModelSpec:
     """Read `config.json`, and `generation_config.json` and `tokenizer_config.json` where present.
 
     Raises ValueError if it is no model directory, of an unsupported type or kind, or if the block length or
@@ -92,24 +90,20 @@ def check_supported(config: dict[str, Any], directory: Path) -> None:
     model_type = config.get("model_type")
     if model_type not in SUPPORTED_MODEL_TYPES:
         raise ValueError(
-            f"{directory}: model_type {model_type!r} is not supported; "
-            f"supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
+            f"{directory}: model_type {model_type!r} is not supported; supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
         )
     scaling = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     rope_type = scaling.get("rope_type", scaling.get("type", "default"))
     layer_types = set(config.get("layer_types") or ()) - {"full_attention"}
     refused = {
         f"rope type {rope_type!r} (only 'default')": rope_type != "default",
-        "use_sliding_window true (only full attention)": bool(config.get("use_sliding_window"))
-        or bool(layer_types),
+        "use_sliding_window true (only full attention)": bool(config.get("use_sliding_window")) or bool(layer_types),
         "attention_bias true (only bias-free projections)": bool(config.get("attention_bias")),
         f"hidden_act {config.get('hidden_act')!r} (only 'silu')": config.get("hidden_act", "silu") != "silu",
     }
     for reason, is_refused in refused.items():
         if is_refused:
-            raise ValueError(
-                f"{directory / 'config.json'}: unsupported {reason}; use a checkpoint without it"
-            )
+            raise ValueError(f"{directory / 'config.json'}: unsupported {reason}; use a checkpoint without it")
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -120,9 +114,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: not readable as JSON ({error}); fetch the file again") from error
     if not isinstance(content, dict):
-        raise ValueError(
-            f"{path}: expected a JSON object, found {type(content).__name__}; fetch the file again"
-        )
+        raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}; fetch the file again")
     return content
 
 
@@ -141,9 +133,7 @@ def _optional(config: dict[str, Any], key: str, default: Any) -> Any:
 def _rope_theta(config: dict[str, Any], directory: Path) -> float:
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     if theta is None:
-        raise ValueError(
-            f"{directory / 'config.json'}: no rope_theta (nor rope_parameters.rope_theta); add it"
-        )
+        raise ValueError(f"{directory / 'config.json'}: no rope_theta (nor rope_parameters.rope_theta); add it")
     return float(theta)
 
 
@@ -164,9 +154,7 @@ def _resolve_block_length(config: dict[str, Any], directory: Path, explicit: int
             "pass block_length=… or set block_size in config.json"
         )
     if not isinstance(found, int) or found < 1:
-        raise ValueError(
-            f"{directory}: block length {found!r} is not a positive integer; pass block_length=…"
-        )
+        raise ValueError(f"{directory}: block length {found!r} is not a positive integer; pass block_length=…")
     return found
 
 
@@ -180,9 +168,7 @@ def _resolve_mask_id(config: dict[str, Any], directory: Path, explicit: int | No
     if found is None and config["model_type"].startswith("sdar"):
         found = SDAR_MASK_ID
     if found is None:
-        raise ValueError(
-            f"{directory}: the mask id is unknown; pass mask_id=… or set mask_token_id in config.json"
-        )
+        raise ValueError(f"{directory}: the mask id is unknown; pass mask_id=… or set mask_token_id in config.json")
     if not isinstance(found, int) or not 0 <= found < vocab_size:
         raise ValueError(
             f"{directory}: mask id {found!r} is outside the vocabulary of {vocab_size}; "

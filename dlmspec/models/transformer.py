@@ -179,9 +179,7 @@ class BlockDiffusionTransformer:
     def _prefill_chunk(self, cache: BlockCache, token_ids: Sequence[int]) -> None:
         num_rows, start = len(token_ids), cache.length
         end = start + num_rows
-        assert end <= cache.max_length, (
-            f"{end} rows exceed the {cache.max_length} that the cache was allocated for"
-        )
+        assert end <= cache.max_length, f"{end} rows exceed the {cache.max_length} that the cache was allocated for"
         x = self._embed(token_ids)
         cos, sin = self._rope_rows(range(start, end), x.shape[0])
         block = torch.arange(end, device=x.device) // self.spec.block_length
@@ -205,13 +203,9 @@ class BlockDiffusionTransformer:
         assert copies, "a pass needs a copy"
         for copy in copies:
             chain = copy.ancestors
-            assert len(copy.tokens) == length, (
-                f"a copy has {len(copy.tokens)} tokens, the block length is {length}"
-            )
+            assert len(copy.tokens) == length, f"a copy has {len(copy.tokens)} tokens, the block length is {length}"
             assert len(chain) == copy.block, "one ancestor copy per uncached block before the copy"
-            assert all(copies[a].ancestors == chain[:i] for i, a in enumerate(chain)), (
-                "ancestors form no chain"
-            )
+            assert all(copies[a].ancestors == chain[:i] for i, a in enumerate(chain)), "ancestors form no chain"
             end = cache.length + copy.block * length
             assert end <= cache.capacity, f"lookahead to row {end} exceeds the cache's {cache.capacity} rows"
             assert end + length <= self.spec.max_position_embeddings, "a copy lies behind the context"
@@ -225,9 +219,7 @@ class BlockDiffusionTransformer:
         places = torch.tensor([*positions, *[0] * (num_rows - len(positions))], device=self.cos.device)
         return self.cos[places], self.sin[places]
 
-    def _project(
-        self, layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[rows, H, D]`, keys and values `[rows, G, D]`; the first two normed and rotated."""
         heads, kv_heads = self.spec.num_heads, self.spec.num_kv_heads
         normed = rms_norm(x, layer.input_norm, self.spec.rms_norm_eps)
@@ -328,3 +320,14 @@ def _pack_layer(spec: ModelSpec, weights: Mapping[str, Tensor], index: int) -> L
         gate_up=packed("mlp.gate_proj", "mlp.up_proj"),
         down=packed("mlp.down_proj"),
     )
+
+
+@torch.inference_mode()
+def row_invariant(max_rows: int = 64, width: int = 256) -> list[int]:
+    """Row counts for which this machine's padded products give a row other bits than alone; empty is good."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(max_rows, width, generator=generator)
+    weight = torch.randn(3 * width, width, generator=generator)
+    alone = torch.cat([F.linear(pad_rows(row[None]), weight)[:1] for row in rows])
+    counts = range(1, max_rows + 1)
+    return [n for n in counts if not torch.equal(F.linear(pad_rows(rows[:n]), weight)[:n], alone[:n])]

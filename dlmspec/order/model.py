@@ -98,6 +98,3 @@ def order_config_dict(config: OrderConfig) -> dict:
 
 def num_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-

@@ -43,13 +43,13 @@ class TokenStream:
 
     def __init__(self, documents: list[Document], tokenizer: Tokenizer) -> None:
         eos = tokenizer.token_to_id(EOS_TOKEN)
-        newline = [i for i in range(tokenizer.get_vocab_size()) if "\n" in tokenizer.decode([i])]
+        line_ends = [i for i in range(tokenizer.get_vocab_size()) if i == eos or "\n" in tokenizer.decode([i])]
         pieces = []
         for start in range(0, len(documents), 256):
             encodings = tokenizer.encode_batch([document.text for document in documents[start : start + 256]])
             pieces += [np.array([*encoding.ids, eos], dtype=np.uint16) for encoding in encodings]
         self.tokens = np.concatenate(pieces)
-        after_newline = np.isin(self.tokens, [*newline, eos]).nonzero()[0] + 1
+        after_newline = np.isin(self.tokens, np.array(line_ends)).nonzero()[0] + 1
         self.starts = np.concatenate([[0], after_newline[after_newline < len(self.tokens)]])
 
     def window(self, rng: random.Random, length: int) -> np.ndarray:
@@ -82,7 +82,9 @@ class RowPacker:
 
     def _row(self, rng: random.Random) -> dict[str, np.ndarray]:
         shape = self.row_length
-        row = {name: np.zeros(shape, dtype=np.int64) for name in ("tokens", "positions", "segments", "domains")}
+        row: dict[str, np.ndarray] = {
+            name: np.zeros(shape, dtype=np.int64) for name in ("tokens", "positions", "segments", "domains")
+        }
         row["weights"] = np.ones(shape, dtype=np.float32)
         filled = segment = 0
         is_math = rng.random() < self.math_share

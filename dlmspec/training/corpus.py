@@ -15,7 +15,16 @@ from pathlib import Path
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html/_sources")
 INSTALL_HINT = "apt-get install bible-kjv bible-kjv-text python3.11-doc"
 # tests, generated tables and packages that are not the standard library's own source
-SKIPPED_FOLDERS = {"test", "tests", "site-packages", "idle_test", "encodings", "pydoc_data", "__pycache__", "lib2to3"}
+SKIPPED_FOLDERS = {
+    "test",
+    "tests",
+    "site-packages",
+    "idle_test",
+    "encodings",
+    "pydoc_data",
+    "__pycache__",
+    "lib2to3",
+}
 HELD_OUT_SHARE = 25  # one document in so many
 
 

@@ -111,16 +111,23 @@ def attend_noised(queries: Tensor, clean: tuple[Tensor, Tensor], own: tuple[Tens
     return (from_past.flatten(0, 1) + from_own).flatten(1, 2)
 
 
+class Body(nn.Module):
+    """Embedding, layers and final norm; the name that it is kept under makes the public keys."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
+        self.layers = nn.ModuleList(Layer(spec) for _ in range(spec.num_layers))
+        self.norm = Norm(spec.hidden_size, spec.rms_norm_eps)
+
+
 class BlockDiffusionNetwork(nn.Module):
     """Tied-head block-diffusion LM for training; `state_dict()` has the public Qwen3 key names."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
-        self.model.layers = nn.ModuleList(Layer(spec) for _ in range(spec.num_layers))
-        self.model.norm = Norm(spec.hidden_size, spec.rms_norm_eps)
+        self.model = Body(spec)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -136,8 +143,10 @@ class BlockDiffusionNetwork(nn.Module):
         masks = torch.cat([batch.masked, ~batch.masked])
         tokens = batch.tokens.repeat(2, 1).masked_fill(masks, spec.mask_id)
         clean, noised = self.model.embed_tokens(batch.tokens), self.model.embed_tokens(tokens)
-        rope_noised = tuple(x.repeat(2, 1, 1, 1) for x in streams.rope)
+        cos, sin = streams.rope
+        rope_noised = cos.repeat(2, 1, 1, 1), sin.repeat(2, 1, 1, 1)
         for number, layer in enumerate(self.model.layers):
+            assert isinstance(layer, Layer)
             normed = layer.input_layernorm(clean)
             clean_kv = layer.self_attn.keys_values(normed, streams.rope)
             if number + 1 < spec.num_layers:  # the clean stream only has to provide keys and values

@@ -66,17 +66,13 @@ def math_prompts(count: int, seed: int = SEED) -> list[dict]:
     return prompts
 
 
-def code_prompts(
-    documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED
-) -> list[dict]:
+def code_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED) -> list[dict]:
     """`count` excerpts of held-out source files: `id`, `prompt`."""
     chosen = [document for document in documents if document.domain == "code" and document.held_out]
     return _spread(chosen, tokenizer, count, seed)
 
 
-def prose_prompts(
-    documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED
-) -> list[dict]:
+def prose_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int = SEED) -> list[dict]:
     """`count` excerpts of held-out prose, the Bible and the documentation in turn: `id`, `prompt`."""
     held_out = [document for document in documents if document.domain == "prose" and document.held_out]
     bible = [document for document in held_out if document.name.startswith("kjv/")]
@@ -103,9 +99,7 @@ def _spread(documents: Sequence[Document], tokenizer: Tokenizer, count: int, see
     for document in documents:
         # a generator of its own: another document or tokenizer elsewhere leaves this one's cuts alone
         texts = list(_excerpts(document, tokenizer, random.Random(f"{seed} {document.name}")))
-        queue = [
-            {"id": f"{document.domain}/{document.name}#{n}", "prompt": text} for n, text in enumerate(texts)
-        ]
+        queue = [{"id": f"{document.domain}/{document.name}#{n}", "prompt": text} for n, text in enumerate(texts)]
         rng.shuffle(queue)
         queues.append(queue)
     rng.shuffle(queues)

@@ -113,11 +113,17 @@ class RecordJob:
             differing = [name for name, value in described.items() if manifest.get(name) != value]
             if differing:
                 raise ValueError(
-                    f"{self.directory} holds another recording ({', '.join(differing)} differ); "
-                    "give an empty directory"
+                    f"{self.directory} holds another recording ({', '.join(differing)} differ); give an empty directory"
                 )
             return manifest
-        return {**described, "version": __version__, "torch": torch.__version__, "done": 0, "steps": 0, "shards": []}
+        return {
+            **described,
+            "version": __version__,
+            "torch": torch.__version__,
+            "done": 0,
+            "steps": 0,
+            "shards": [],
+        }
 
     def _write_shard(self, manifest: dict, rows: list[dict[str, Tensor]], start: int) -> None:
         shard = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}

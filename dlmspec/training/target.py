@@ -116,9 +116,7 @@ def evaluate(network: BlockDiffusionNetwork, batches: list[Batch]) -> dict[str, 
         for number, domain in enumerate(DOMAINS):
             rows = (batch.domains == number) & (batch.weights >= 1.0)
             sums[domain] += torch.tensor([losses[rows].sum(), hits[rows].sum(), rows.sum()])
-    return {
-        domain: {"loss": (s[0] / s[2]).item(), "accuracy": (s[1] / s[2]).item()} for domain, s in sums.items()
-    }
+    return {domain: {"loss": (s[0] / s[2]).item(), "accuracy": (s[1] / s[2]).item()} for domain, s in sums.items()}
 
 
 def export(network: BlockDiffusionNetwork, directory: Path, tokenizer: Tokenizer) -> None:
@@ -223,8 +221,8 @@ class TargetTrainer:
             average = None
             while self.step < self.plan.num_steps:
                 losses = self.train_step(forward)
-                average = losses if average is None else torch.where(
-                    losses.isnan(), average, average.lerp(losses, 0.03)
+                average = (
+                    losses if average is None else torch.where(losses.isnan(), average, average.lerp(losses, 0.03))
                 )
                 text = "/".join(f"{x:.2f}" for x in average.tolist())
                 tokens = self.step * self.plan.tokens_per_step / 1e6

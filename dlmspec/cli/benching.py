@@ -1,0 +1,104 @@
+"""`bench`: passes and seconds against the reference, behind the parity gate; `--stale` reports what drafters read."""
+
+import argparse
+from pathlib import Path
+
+from dlmspec.bench import exit_status, run_bench
+from dlmspec.bench.busy import machine_load
+from dlmspec.bench.plots import write_plots
+from dlmspec.bench.stale import order_scorer, stale_report
+from dlmspec.bench.tables import bench_tables, stale_table
+from dlmspec.cli.options import (
+    add_json,
+    add_model,
+    add_rule,
+    check_writable,
+    console_for,
+    listed,
+    progress_bar,
+    rule_from,
+    use_threads,
+    write_json,
+)
+from dlmspec.drafters.spot import SpotDrafter
+from dlmspec.engine import LanguageModel, load
+from dlmspec.provenance import build_meta
+
+
+def register(commands) -> None:
+    parser = commands.add_parser("bench", help="measure passes and seconds against the reference")
+    add_model(parser)
+    parser.add_argument("--prompts", type=listed(str), default=["math", "code", "prose"])
+    parser.add_argument("--limit", type=int, default=20, help="prompts per domain")
+    parser.add_argument("--temperature", type=listed(float), default=[0.0])
+    parser.add_argument("--drafters", type=listed(str), default=["confidence", "confidence-tree", "spot"])
+    parser.add_argument("--budgets", type=listed(int), default=[4, 8, 16, 32])
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--accuracy", action="store_true", help="exact-answer accuracy where prompts have answers")
+    parser.add_argument("--stale", action="store_true", help="report stale tokens and next-commit accuracy instead")
+    parser.add_argument("--plots", metavar="DIR", help="draw passes over budgets")
+    parser.add_argument("--allow-busy", action="store_true", help="measure although other processes run")
+    add_rule(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 if a decode differs from the reference: then that row shows no speed."""
+    check_writable(arguments.json)
+    use_threads(arguments)
+    lm = load(arguments.model, dtype=arguments.dtype)
+    if arguments.stale:
+        return report_stale(arguments, lm)
+    console, load_now = console_for(arguments.json), machine_load()
+    with progress_bar(1) as show:
+        rows = run_bench(
+            target=lm.target,
+            encode=lm.encode,
+            decode_text=lm.decode_text,
+            make_drafter=lambda name: lm.drafter(name, rule_from(arguments.rule, arguments)),
+            model_name=arguments.model,
+            accuracy=arguments.accuracy,
+            allow_busy=arguments.allow_busy,
+            progress=lambda done, total, text: show(done / max(1, total), text),  # type: ignore[arg-type]
+            prompts=arguments.prompts,
+            drafters=arguments.drafters,
+            budgets=arguments.budgets,
+            temperatures=arguments.temperature,
+            rule=rule_from(arguments.rule, arguments),
+            limit=arguments.limit,
+            max_new_tokens=arguments.max_new_tokens,
+            seed=arguments.seed,
+        )
+    for table in bench_tables(rows):
+        console.print(table)
+    if arguments.plots:
+        for path in write_plots(rows, Path(arguments.plots)):
+            console.print(f"wrote {path}")
+    content = [row.as_dict() for row in rows]
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(load_now.as_dict()), "rows": content})
+    return exit_status(rows)
+
+
+def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
+    """How often a stale token is the committed one, and how often the next position is predicted."""
+    rule = rule_from(arguments.rule, arguments)
+    drafter = lm.drafter("auto", rule)
+    scorer = order_scorer(drafter.order) if isinstance(drafter, SpotDrafter) else None
+    with progress_bar(1) as show:
+        rows = stale_report(
+            target=lm.target,
+            encode=lm.encode,
+            prompts=arguments.prompts,
+            temperatures=tuple(arguments.temperature),
+            rule=rule,
+            limit=arguments.limit,
+            max_new_tokens=arguments.max_new_tokens,
+            seed=arguments.seed,
+            scorer=scorer,
+            progress=lambda done, total, text: show(done / max(1, total), text),  # type: ignore[arg-type]
+        )
+    console_for(arguments.json).print(stale_table(rows))
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [row.as_dict() for row in rows]})
+    return 0

@@ -1,0 +1,151 @@
+"""`generate` and `demo`: answers, and the table that shows what speculation saved."""
+
+import argparse
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from dlmspec.bench.prompt_sets import load_prompts
+from dlmspec.cli.options import (
+    add_json,
+    add_model,
+    add_rule,
+    check_writable,
+    console_for,
+    progress_bar,
+    rule_from,
+    use_threads,
+    write_json,
+)
+from dlmspec.decode import decode, reference_decode
+from dlmspec.engine import DEFAULT_BUDGET, load, make_config
+from dlmspec.provenance import build_meta
+from dlmspec.request import DecodeOutput
+
+DEMO_PROMPTS = {"math": 2, "code": 1, "prose": 1}
+DEMO_BUDGETS = (DEFAULT_BUDGET, 16)
+
+
+def register(commands) -> None:
+    parser = commands.add_parser("generate", help="answer a prompt")
+    add_model(parser)
+    parser.add_argument("prompt", metavar="PROMPT")
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drafter", default="auto")
+    parser.add_argument("--budget", type=int, default=DEFAULT_BUDGET)
+    parser.add_argument("--compare", action="store_true", help="decode by the reference too, and compare")
+    add_rule(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_generate)
+    parser = commands.add_parser("demo", help="real prompts, by the reference and by speculation")
+    add_model(parser)
+    parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    add_json(parser)
+    parser.set_defaults(run=run_demo)
+
+
+def run_generate(arguments: argparse.Namespace) -> int:
+    check_writable(arguments.json)
+    use_threads(arguments)
+    lm = load(arguments.model, dtype=arguments.dtype)
+    options = {
+        "max_new_tokens": arguments.max_new_tokens,
+        "rule": rule_from(arguments.rule, arguments),
+        "temperature": arguments.temperature,
+        "top_k": arguments.top_k,
+        "top_p": arguments.top_p,
+        "seed": arguments.seed,
+    }
+    out = lm.generate(arguments.prompt, drafter=arguments.drafter, budget=arguments.budget, **options)
+    console = console_for(arguments.json)
+    if arguments.json != "-":
+        console.print(out.text, markup=False)
+    console.print(
+        f"[dim]{len(out.token_ids)} tokens, {out.stats.num_passes} target passes, "
+        f"{out.stats.mat:.2f} steps per pass, {out.stats.seconds:.2f} s, drafter {out.drafter}, {out.dtype}, "
+        f"finished by {out.finish_reason}[/dim]"
+    )
+    row = {
+        "text": out.text,
+        "token_ids": list(out.token_ids),
+        "finish_reason": out.finish_reason,
+        "drafter": out.drafter,
+        "dtype": out.dtype,
+        **out.stats.as_dict(),
+    }
+    identical = True
+    if arguments.compare:
+        config = make_config(**options)
+        reference = reference_decode(lm.target, lm.encode(arguments.prompt), config, store_passes=True)
+        identical = reference.token_ids == out.token_ids
+        console.print(lm.decode_text(reference.token_ids), markup=False)
+        table = comparison_table()
+        add_rows(table, "", reference, "reference", [reference])
+        table.add_row(
+            "", out.drafter, str(out.stats.num_passes), f"{out.stats.mat:.2f}", f"{out.stats.seconds:.2f}",
+            "yes" if identical else "NO",
+        )  # fmt: skip
+        console.print(table)
+        row["identical"] = identical
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [row]})
+    return 0 if identical else 1
+
+
+def comparison_table(title: str | None = None) -> Table:
+    table = Table(title=title)
+    table.add_column("prompt")
+    table.add_column("decoder")
+    for name in ("passes", "steps / pass (MAT)", "seconds", "identical"):
+        table.add_column(name, justify="right")
+    return table
+
+
+def add_rows(table: Table, prompt: str, reference: DecodeOutput, name: str, outputs: Sequence[DecodeOutput]) -> None:
+    """One row: sums over `outputs`; identical if each equals the reference that it is compared with."""
+    for output in outputs:
+        stats = output.stats
+        table.add_row(
+            prompt, name, str(stats.num_passes), f"{stats.mat:.2f}", f"{stats.seconds:.2f}",
+            "yes" if output.token_ids == reference.token_ids else "NO",
+        )  # fmt: skip
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    """Decode a few held-out prompts by the reference and by the drafter that fits; print answers and table."""
+    check_writable(arguments.json)
+    use_threads(arguments)
+    console = console_for(arguments.json)
+    lm = load(arguments.model, dtype=arguments.dtype)
+    config = make_config(max_new_tokens=arguments.max_new_tokens, temperature=arguments.temperature)
+    prompts = [(d, p) for d, count in DEMO_PROMPTS.items() for p in load_prompts(d, count)]
+    names = list(dict.fromkeys(["confidence-tree", lm.drafter("auto", config.rule).name]))
+    decoders = [(name, budget) for name in names for budget in DEMO_BUDGETS]
+    table, rows, exact = comparison_table("reference (with store passes) against speculation"), [], True
+    with progress_bar(len(prompts) * (1 + len(decoders))) as show:
+        done = 0
+        for domain, prompt in prompts:
+            ids = lm.encode(prompt.prompt)
+            reference = reference_decode(lm.target, ids, config, store_passes=True)
+            outputs = {"reference": reference}
+            for name, budget in decoders:
+                done += 1
+                show(done, f"{domain}: {name}, {budget} states per pass")
+                drafter = lm.drafter(name, config.rule)
+                outputs[f"{name}, budget {budget}"] = decode(lm.target, ids, config, drafter=drafter, budget=budget)
+            console.rule(f"{domain}: {prompt.id}")
+            console.print(prompt.prompt, style="dim", markup=False, end="")
+            console.print(lm.decode_text(reference.token_ids), markup=False)
+            for name, output in outputs.items():
+                add_rows(table, domain if name == "reference" else "", reference, name, [output])
+                identical = output.token_ids == reference.token_ids
+                exact &= identical
+                rows.append({"prompt": prompt.id, "decoder": name, "identical": identical, **output.stats.as_dict()})
+            table.add_section()
+    console.print(table)
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": rows})
+    return 0 if exact else 1

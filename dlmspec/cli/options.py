@@ -1,0 +1,126 @@
+"""Flags that several commands share, and what they mean."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dlmspec.rules import RULES, CommitRule, make_rule, rule_options
+
+T = TypeVar("T")
+RULE_OPTIONS = ("threshold", "gamma", "factor", "denoising_steps")
+
+
+def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """An argparse type: comma-separated values."""
+
+    def parse(text: str) -> list[T]:
+        return [kind(part.strip()) for part in text.split(",") if part.strip()]
+
+    parse.__name__ = f"comma-separated {kind.__name__}"
+    return parse
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="shipped name, directory or hub id")
+    parser.add_argument("--dtype", help="float32, bfloat16 or float64 (default: float32 on a CPU)")
+    parser.add_argument("--threads", type=int, help="CPU threads")
+
+
+def add_rule(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    kind, default = (listed(str), ["low_confidence_static"]) if several else (str, "low_confidence_static")
+    name = "--rules" if several else "--rule"
+    parser.add_argument(name, type=kind, default=default, help=f"{', '.join(RULES)}" + (" or all" if several else ""))
+    parser.add_argument("--threshold", type=float, help="of low_confidence_dynamic")
+    parser.add_argument("--gamma", type=float, help="entropy bound of entropy_bounded, nats")
+    parser.add_argument("--factor", type=float, help="of factor")
+    parser.add_argument("--denoising-steps", type=int, help="steps per block where the rule has a schedule")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", metavar="PATH", help="write machine-readable results (- for stdout)")
+
+
+def rule_from(name: str, arguments: argparse.Namespace) -> CommitRule:
+    """The rule with the flags that were given.
+
+    Raises ValueError if the rule is unknown or does not take one of them.
+    """
+    given = {option: getattr(arguments, option) for option in RULE_OPTIONS}
+    return make_rule(name, **{option: value for option, value in given.items() if value is not None})
+
+
+def rules_from(arguments: argparse.Namespace) -> list[CommitRule]:
+    """The listed rules; each takes those flags that it knows."""
+    names = list(RULES) if arguments.rules == ["all"] else arguments.rules
+    rules = []
+    for name in names:
+        known = rule_options(name)
+        given = {option: getattr(arguments, option) for option in RULE_OPTIONS if option in known}
+        rules.append(make_rule(name, **{option: value for option, value in given.items() if value is not None}))
+    return rules
+
+
+def use_threads(arguments: argparse.Namespace) -> None:
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {arguments.threads}")
+        torch.set_num_threads(arguments.threads)
+
+
+def check_writable(path: str | None) -> None:
+    """Raises ValueError now, before the work, if a result could not be written there."""
+    if path in (None, "-"):
+        return
+    assert path is not None
+    probe = Path(path + ".tmp")
+    try:
+        probe.touch()
+        probe.unlink()
+        if Path(path).is_dir():
+            raise IsADirectoryError("it is a directory")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
+
+
+def write_json(path: str | None, content: Any) -> None:
+    """Write by rename, or to stdout for `-`."""
+    if path is None:
+        return
+    text = json.dumps(content, indent=1) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    temporary = Path(path + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def console_for(json_path: str | None = None) -> Console:
+    """Where tables go: stdout, or stderr when the JSON has it."""
+    return Console(stderr=json_path == "-", highlight=False)
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Callable[[int, str], None]]:
+    """A bar on stderr; call it with the steps done in all and a word on what is being done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def show(done: int, text: str) -> None:
+            progress.update(task, completed=done, description=text)
+
+        yield show
+
+
+def encode_prompts(encode: Callable[[str], list[int]], prompts: Sequence[Any]) -> list[list[int]]:
+    return [encode(prompt.prompt) for prompt in prompts]

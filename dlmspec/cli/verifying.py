@@ -1,0 +1,95 @@
+"""`verify`: is speculative decoding exact on this machine?"""
+
+import argparse
+from collections import defaultdict
+from dataclasses import asdict
+
+from rich.table import Table
+
+from dlmspec.bench.prompt_sets import domain_name, load_prompts
+from dlmspec.cli.options import (
+    add_json,
+    add_model,
+    add_rule,
+    check_writable,
+    console_for,
+    listed,
+    progress_bar,
+    rules_from,
+    use_threads,
+    write_json,
+)
+from dlmspec.engine import load, make_config
+from dlmspec.parity import ParityCheck, ParityReport
+from dlmspec.provenance import build_meta
+
+
+def register(commands) -> None:
+    parser = commands.add_parser("verify", help="compare speculative ids with the reference decoder's")
+    add_model(parser)
+    parser.add_argument("--prompts", type=listed(str), default=["math", "code", "prose"])
+    parser.add_argument("--limit", type=int, default=4, help="prompts per domain")
+    parser.add_argument("--temperature", type=listed(float), default=[0.0, 1.0])
+    parser.add_argument("--drafters", type=listed(str), default=["auto", "confidence-tree", "random"])
+    parser.add_argument("--budgets", type=listed(int), default=[4, 16])
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    add_rule(parser, several=True)
+    parser.set_defaults(rules=["all"])
+    add_json(parser)
+    parser.set_defaults(run=run_verify)
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Exit code 1 if any decode differs."""
+    check_writable(arguments.json)
+    use_threads(arguments)
+    lm = load(arguments.model, dtype=arguments.dtype)
+    configs = [
+        make_config(max_new_tokens=arguments.max_new_tokens, rule=rule, temperature=temperature, seed=arguments.seed)
+        for rule in rules_from(arguments)
+        for temperature in arguments.temperature
+    ]
+    prompts = {
+        domain_name(name): [lm.encode(prompt.prompt) for prompt in load_prompts(name, arguments.limit)]
+        for name in arguments.prompts
+    }
+    drafters = [lm.drafter(name, configs[0].rule) for name in arguments.drafters]
+    per_config = 1 + len(drafters) * len(arguments.budgets)
+    total = len(configs) * per_config * sum(len(rows) for rows in prompts.values())
+    rows, done = [], 0
+    with progress_bar(total) as show:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            show(done, "decodes compared")
+
+        check = ParityCheck(lm.target, drafters, arguments.budgets, advance)
+        for domain, ids in prompts.items():
+            rows.extend(check.run(domain, ids, configs))
+    report = ParityReport(tuple(rows))
+    console_for(arguments.json).print(parity_table(report))
+    content = [{"target": arguments.model, "dtype": str(lm.target.dtype), **asdict(row)} for row in rows]
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": content})
+    return 0 if report.exact_match == 1.0 else 1
+
+
+def parity_table(report: ParityReport) -> Table:
+    """Identical decodes by rule and temperature, all drafters and budgets together; then by drafter."""
+    exact = sum(row.identical for row in report.rows)
+    table = Table(title=f"{exact} of {report.decodes} decodes identical to the reference ({report.exact_match:.2%})")
+    table.add_column("rule")
+    table.add_column("T", justify="right")
+    drafters = list(dict.fromkeys(row.drafter for row in report.rows))
+    for name in drafters:
+        table.add_column(name, justify="right")
+    counts: dict[tuple, dict[str, list[int]]] = defaultdict(lambda: {name: [0, 0] for name in drafters})
+    for row in report.rows:
+        cell = counts[row.rule, row.temperature][row.drafter]
+        cell[0] += row.identical
+        cell[1] += row.decodes
+    for (rule, temperature), cells in counts.items():
+        texts = [f"{same}/{all_}" if same == all_ else f"[red]{same}/{all_}[/red]" for same, all_ in cells.values()]
+        table.add_row(rule, f"{temperature:g}", *texts)
+    return table

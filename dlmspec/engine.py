@@ -1,0 +1,203 @@
+"""The library's front: load a model, generate, stream, prove parity."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dlmspec.config import DecodeConfig
+from dlmspec.decode import decode, decode_passes
+from dlmspec.drafters.base import Drafter
+from dlmspec.drafters.registry import fitting_drafter, make_drafter
+from dlmspec.models.target import Target
+from dlmspec.noise import NoiseMode
+from dlmspec.parity import ParityCheck, ParityReport
+from dlmspec.rules import CommitRule, make_rule
+from dlmspec.shipped import find_model
+from dlmspec.stats import DecodeStats
+from dlmspec.step import Sampling
+
+DEFAULT_BUDGET = 4
+Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]  # text, token ids, or chat messages
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One answer. `finish_reason` is `stop`, `length` or `stop_string`; `drafter` and `dtype` say what ran."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    stats: DecodeStats
+    drafter: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEvent:
+    """Tokens that one pass committed for good; `positions` count from the end of the prompt.
+
+    `text` is what can be read so far: the committed tokens up to the first undecided position.
+    """
+
+    positions: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+
+
+def load(name: str | Path, *, dtype: str | torch.dtype | None = None, device: str | None = None,
+         block_length: int | None = None, mask_id: int | None = None) -> "LanguageModel":  # fmt: skip
+    """Load a target by shipped name, directory or hub id.
+
+    Raises ValueError with the remedy if there is no such model, or its files are missing or damaged.
+    """
+    directory = find_model(name)
+    target = Target.from_directory(directory, dtype=dtype, device=device, block_length=block_length, mask_id=mask_id)
+    return LanguageModel(target)
+
+
+class LanguageModel:
+    """A target with its tokenizer."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._tokenizer: Any = None
+
+    @property
+    def tokenizer(self) -> Any:
+        """transformers' tokenizer of the model's directory, loaded at first use."""
+        if self._tokenizer is None:
+            from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+            # AutoTokenizer looks the model type up, which transformers does not know for these families
+            is_fast = (self.target.tokenizer_path / "tokenizer.json").exists()
+            kind = PreTrainedTokenizerFast if is_fast else AutoTokenizer
+            try:
+                self._tokenizer = kind.from_pretrained(self.target.tokenizer_path)
+            except (OSError, ValueError) as error:
+                raise ValueError(
+                    f"{self.target.tokenizer_path} has no usable tokenizer ({error}); pass token ids instead of text"
+                ) from error
+        return self._tokenizer
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of text, chat messages (by the model's chat template) or ids."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, add_special_tokens=False)
+        if prompt and isinstance(prompt[0], Mapping):
+            if not self.tokenizer.chat_template:
+                raise ValueError(f"{self.target.spec.name} has no chat template; give the prompt as text")
+            return self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=False)
+        return [int(token) for token in prompt]  # type: ignore[arg-type]
+
+    def decode_text(self, token_ids: Sequence[int]) -> str:
+        """Text of generated ids; stop ids are left out, a cut character shows as the replacement sign."""
+        spec = self.target.spec
+        return self.tokenizer.decode([t for t in token_ids if t not in spec.stop_ids and t != spec.mask_id])
+
+    def drafter(self, drafter: str | Path | Drafter, rule: CommitRule) -> Drafter:
+        """A drafter object from a kind, name, directory or object; `auto` picks the one that fits."""
+        if drafter == "auto":
+            return fitting_drafter(self.target.spec.name, rule, self.target.spec.block_length)
+        if isinstance(drafter, str | Path):
+            return make_drafter(drafter, self.target.spec.name)
+        return drafter
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        drafter: str | Path | Drafter = "auto",
+        budget: int = DEFAULT_BUDGET,
+        seed: int | Sequence[int] = 0,
+        stop_strings: Sequence[str] = (),
+        **options: Any,
+    ) -> Any:
+        """One `Generation`, or a list of them for a list of prompts (decoded one after another).
+
+        `options` are those of `make_config`. An int seed applies to every prompt, a list gives one for each.
+        """
+        if not is_batch(prompt):
+            if not isinstance(seed, int):
+                raise ValueError("a list of seeds needs a list of prompts")
+            config = make_config(seed=seed, **options)
+            return self._generate(prompt, config, self.drafter(drafter, config.rule), budget, stop_strings)
+        seeds = [seed] * len(prompt) if isinstance(seed, int) else list(seed)
+        if len(seeds) != len(prompt):
+            raise ValueError(f"{len(prompt)} prompts need {len(prompt)} seeds, got {len(seeds)}")
+        configs = [make_config(seed=row_seed, **options) for row_seed in seeds]
+        if not configs:
+            return []
+        found = self.drafter(drafter, configs[0].rule)
+        return [
+            self._generate(row, config, found, budget, stop_strings)
+            for row, config in zip(prompt, configs, strict=True)
+        ]  # type: ignore[arg-type]
+
+    def _generate(self, prompt: Any, config: DecodeConfig, drafter: Drafter, budget: int,
+                  stop_strings: Sequence[str]) -> Generation:  # fmt: skip
+        output = decode(self.target, self.encode(prompt), config, drafter=drafter, budget=budget)
+        has_text = bool(stop_strings) or (self.target.tokenizer_path / "tokenizer.json").exists()
+        text = self.decode_text(output.token_ids) if has_text else ""
+        reason = output.finish_reason
+        found = [place for place in (text.find(stop) for stop in stop_strings if stop) if place >= 0]
+        if found:
+            text, reason = text[: min(found)], "stop_string"
+        dtype = str(self.target.dtype).removeprefix("torch.")
+        return Generation(text, output.token_ids, reason, output.stats, drafter.name, dtype)
+
+    def stream(self, prompt: Prompt, *, drafter: str | Path | Drafter = "auto", budget: int = DEFAULT_BUDGET,
+               **options: Any) -> Iterator[CommitEvent]:  # fmt: skip
+        """Commits as passes verify them; options as in `generate`. The last event holds the whole text."""
+        config = make_config(**options)
+        found = self.drafter(drafter, config.rule)
+        ids = self.encode(prompt)
+        mask_id, known = self.target.spec.mask_id, [self.target.spec.mask_id] * config.max_new_tokens
+        for request in decode_passes(self.target, ids, config, drafter=found, budget=budget):
+            tokens = (*request.finished, *request.root.tokens)[len(ids) : request.limit]
+            fresh = [i for i, token in enumerate(tokens) if token != mask_id and known[i] == mask_id]
+            known[: len(tokens)] = tokens
+            ended = next((i for i, t in enumerate(known) if t == mask_id or t in self.target.spec.stop_ids), len(known))
+            if fresh:
+                yield CommitEvent(tuple(fresh), tuple(known[i] for i in fresh), self.decode_text(known[:ended]))
+
+    def verify_parity(self, prompts: Sequence[Prompt], *, drafters: Sequence[str | Drafter] = ("auto",),
+                      budgets: Sequence[int] = (4, 16), **options: Any) -> ParityReport:  # fmt: skip
+        """Compare speculative ids with the reference decoder's; options as in `generate`."""
+        config = make_config(**options)
+        found = [self.drafter(drafter, config.rule) for drafter in drafters]
+        check = ParityCheck(self.target, found, budgets)
+        return ParityReport(tuple(check.run("prompts", [self.encode(p) for p in prompts], [config])))
+
+
+def is_batch(prompt: Any) -> bool:
+    """A list of texts, of id lists or of chats; not one text, id list or chat."""
+    if isinstance(prompt, str):
+        return False
+    return not prompt or isinstance(prompt[0], str) or (isinstance(prompt[0], Sequence) and not isinstance(prompt, str))
+
+
+def make_config(
+    *,
+    max_new_tokens: int = 128,
+    rule: str | CommitRule = "low_confidence_static",
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    confidence: str = "token_prob",
+    suppress_tokens: Sequence[int] = (),
+    noise: NoiseMode = "step",
+    seed: int = 0,
+    early_stop: bool = True,
+) -> DecodeConfig:
+    """A decode config from plain options, checked."""
+    return DecodeConfig(
+        max_new_tokens=max_new_tokens,
+        rule=make_rule(rule) if isinstance(rule, str) else rule,
+        sampling=Sampling(temperature, top_k, top_p, confidence, tuple(suppress_tokens)),
+        noise=noise,
+        seed=seed,
+        early_stop=early_stop,
+    )

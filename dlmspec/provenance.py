@@ -1,0 +1,59 @@
+"""Where a result comes from: versions, machine, command."""
+
+import platform
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from dlmspec import __version__
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+
+
+def package_versions() -> dict[str, str | None]:
+    """Installed versions; None where a package is missing."""
+    versions: dict[str, str | None] = {"dlmspec": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def git_commit() -> str | None:
+    """The checkout's commit, with `+` behind it if files differ; None outside a checkout."""
+    root = Path(__file__).parent.parent
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "-C", str(root), "status", "--porcelain", "-uno"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed else "")
+
+
+def build_meta(load: dict | None = None) -> dict:
+    """The `meta` of a machine-readable result."""
+    return {
+        "versions": package_versions(),
+        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+        "load": load,
+        "commit": git_commit(),
+        "argv": sys.argv[1:],
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
