@@ -106,14 +106,16 @@ def write_json(path: str | None, content: Any) -> None:
 
 def console_for(json_path: str | None = None) -> Console:
     """Where tables go: stdout, or stderr when the JSON has it."""
-    return Console(stderr=json_path == "-", highlight=False)
+    stream = sys.stderr if json_path == "-" else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
 
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[Callable[[int, str], None]]:
     """A bar on stderr; call it with the steps done in all and a word on what is being done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
 
         def show(done: int, text: str) -> None:

@@ -1,0 +1,150 @@
+"""The command line, run in process: output, exit codes, and one clear line for bad input.
+
+Catches: a command that cannot start, a traceback instead of a message, results half-written or written after the
+work instead of refused before it, JSON mixed with other output.
+"""
+
+import json
+
+import pytest
+
+from dlmspec.cli import main
+from dlmspec.request import Request
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    code = main(list(argv))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_generate_answers_and_compares(capsys):
+    code, out, _ = run(
+        capsys, "generate", "pocket", "Question: 3 + 4?\nAnswer:", "--max-new-tokens", "20", "--compare", "--threads", "1"
+    )  # fmt: skip
+    assert code == 0
+    assert "target passes" in out
+    assert "reference" in out
+    assert "yes" in out
+    assert "NO" not in out
+
+
+def test_json_on_stdout_is_alone(capsys):
+    code, out, _ = run(capsys, "generate", "pocket", "In the beginning", "--max-new-tokens", "12", "--json", "-")
+    assert code == 0
+    content = json.loads(out)
+    assert content["schema"] == 1
+    assert {"versions", "device", "threads", "load", "commit", "argv", "date"} <= content["meta"].keys()
+    assert content["rows"][0]["num_passes"] >= 1
+
+
+def test_verify_reports_every_configuration(capsys, tmp_path):
+    path = tmp_path / "parity.json"
+    code, out, _ = run(
+        capsys, "verify", "pocket", "--prompts", "math,prose", "--limit", "1", "--temperature", "0,1", "--rules", "all",
+        "--drafters", "confidence-tree,random", "--budgets", "3,9", "--max-new-tokens", "12", "--json", str(path),
+    )  # fmt: skip
+    assert code == 0
+    assert "100.00%" in out
+    rows = json.loads(path.read_text())["rows"]
+    assert len(rows) == 2 * 2 * 5 * (1 + 2 * 2)
+    assert all(row["identical"] == row["decodes"] for row in rows)
+
+
+def test_verify_fails_when_a_decode_differs(capsys, monkeypatch):
+    original = Request.output
+
+    def spoiled(request):
+        output = original(request)
+        if request.stats.num_nodes > request.stats.num_denoising_passes:  # only speculation has more than one node
+            object.__setattr__(output, "token_ids", (*output.token_ids[:-1], 7))
+        return output
+
+    monkeypatch.setattr(Request, "output", spoiled)
+    code, out, _ = run(
+        capsys, "verify", "pocket", "--prompts", "math", "--limit", "1", "--temperature", "0",
+        "--rules", "low_confidence_static", "--drafters", "confidence", "--budgets", "4", "--max-new-tokens", "12",
+    )  # fmt: skip
+    assert code == 1
+    assert "0/1" in out
+
+
+def test_bench_writes_rows_and_tables(capsys, tmp_path):
+    path = tmp_path / "bench.json"
+    code, out, _ = run(
+        capsys, "bench", "pocket", "--prompts", "math", "--limit", "2", "--budgets", "4", "--drafters", "confidence-tree",
+        "--max-new-tokens", "16", "--allow-busy", "--json", str(path), "--plots", str(tmp_path / "plots"),
+    )  # fmt: skip
+    assert code == 0
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["exact_match"] == 1.0
+    assert row["passes_ratio"] > 1
+    assert list((tmp_path / "plots").glob("*.png"))
+    assert "confidence-tree" in out
+
+
+def test_record_and_train_make_a_drafter(capsys, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"id": str(i), "prompt": f"Question {i}:"}) + "\n" for i in range(21)))
+    code, out, _ = run(
+        capsys, "record", "pocket", "--prompts", str(prompts), "--temperature", "0", "--max-new-tokens", "8",
+        "--out", str(tmp_path / "records"),
+    )  # fmt: skip
+    assert code == 0
+    assert "steps of 21 decodes" in out
+    code, out, _ = run(
+        capsys, "train-drafter", str(tmp_path / "records"), "--steps", "3", "--out", str(tmp_path / "spot")
+    )
+    assert code == 0
+    code, _, _ = run(
+        capsys, "verify", "pocket", "--prompts", "math", "--limit", "1", "--rules", "low_confidence_static",
+        "--drafters", str(tmp_path / "spot"), "--budgets", "6", "--max-new-tokens", "16",
+    )  # fmt: skip
+    assert code == 0
+
+
+def test_doctor_knows_this_machine_and_a_directory(capsys, tiny_sdar):
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    assert "row invariance" in out
+    code, out, _ = run(capsys, "doctor", str(tiny_sdar(block_length=8)))
+    assert code == 0
+    assert "block_size in config.json" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["generate", "no-such-model", "hi"], "no model is called 'no-such-model'"),
+        (["generate", "pocket", ""], "the prompt is empty"),
+        (["generate", "pocket", "<|mask|>"], "mask id"),
+        (["generate", "pocket", "hi", "--max-new-tokens", "5000"], "do not fit the context"),
+        (["generate", "pocket", "hi", "--rule", "magic"], "unknown rule 'magic'"),
+        (["generate", "pocket", "hi", "--drafter", "magic"], "unknown drafter 'magic'"),
+        (["generate", "pocket", "hi", "--gamma", "1"], "no option 'gamma'"),
+        (["generate", "pocket", "hi", "--json", "/no/such/folder/out.json"], "cannot write"),
+        (["generate", "pocket", "hi", "--threads", "0"], "--threads"),
+        (["verify", "pocket", "--prompts", "poetry"], "poetry"),
+        (["bench", "pocket", "--prompts", "poetry", "--allow-busy"], "poetry"),
+        (["bench", "pocket", "--json", "/no/such/folder/out.json"], "cannot write"),
+        (["record", "pocket", "--prompts", "nowhere.jsonl", "--out", "records"], "nowhere.jsonl"),
+        (["train-drafter", "no-records", "--out", "drafter"], "no recording"),
+        (["doctor", "no-such-model"], "no model is called"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_two(capsys, argv, message):
+    code, _, err = run(capsys, *argv)
+    assert code == 2
+    assert message in err
+    assert err.startswith("dlmspec: ")
+    assert err.count("\n") == 1
+
+
+def test_an_interrupt_ends_quietly(capsys, monkeypatch):
+    def interrupted(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dlmspec.cli.generating.load", interrupted)
+    code, _, err = run(capsys, "generate", "pocket", "hi")
+    assert code == 130
+    assert err == "dlmspec: interrupted\n"

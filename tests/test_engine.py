@@ -1,0 +1,155 @@
+"""The library's front: names, prompts in all forms, batches, seeds, streams.
+
+Catches: options silently ignored, a batch row that depends on its peers, a stream that loses or repeats commits,
+a wrong drafter for the rule, text with masks or behind a stop string, missing or damaged files without a remedy.
+"""
+
+import json
+import shutil
+
+import pytest
+
+import dlmspec
+from dlmspec.drafters.registry import fitting_drafter, make_drafter
+from dlmspec.engine import is_batch
+from dlmspec.rules import LowConfidenceDynamic, LowConfidenceStatic
+from dlmspec.shipped import find_model, shipped_names
+
+
+@pytest.fixture(scope="module")
+def lm(tiny_sdar):
+    return dlmspec.load(tiny_sdar(block_length=5))
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return dlmspec.load("pocket")
+
+
+def test_ids_in_ids_out(lm):
+    out = lm.generate([3, 4, 5], max_new_tokens=9, drafter="confidence-tree")
+    assert len(out.token_ids) <= 9
+    assert out.drafter == "confidence-tree"
+    assert out.dtype == "float32"
+    assert out.finish_reason in ("stop", "length")
+
+
+def test_a_batch_row_does_not_depend_on_its_peers(lm):
+    prompts = [[3, 4, 5], [6], [3, 4, 5], [7] * 11]
+    options = {"max_new_tokens": 8, "temperature": 1.0, "drafter": "confidence-tree"}
+    together = lm.generate(prompts, seed=[1, 2, 1, 3], **options)
+    alone = [lm.generate(p, seed=s, **options) for p, s in zip(prompts, [1, 2, 1, 3], strict=True)]
+    assert [row.token_ids for row in together] == [row.token_ids for row in alone]
+    assert together[0].token_ids == together[2].token_ids
+    same_seed = lm.generate([prompts[0]] * 2, seed=5, **options)
+    assert same_seed[0].token_ids == same_seed[1].token_ids
+    assert lm.generate([], **options) == []
+
+
+def test_seeds_change_samples_and_nothing_else_does(lm):
+    options = {"max_new_tokens": 12, "temperature": 1.0}
+    outputs = {lm.generate([3, 4], seed=seed, **options).token_ids for seed in range(6)}
+    assert len(outputs) > 1
+    assert (
+        lm.generate([3, 4], seed=1, budget=2, drafter="random", **options).token_ids
+        == lm.generate([3, 4], seed=1, budget=9, drafter="confidence", **options).token_ids
+    )
+
+
+def test_parity_is_reported(lm):
+    report = lm.verify_parity([[3, 4, 5], [6]], drafters=["confidence", "random"], budgets=(2, 6), max_new_tokens=7)
+    assert report.exact_match == 1.0
+    assert {(row.drafter, row.budget) for row in report.rows} == {
+        ("store-passes", 1), ("confidence", 2), ("confidence", 6), ("random", 2), ("random", 6),
+    }  # fmt: skip
+    assert report.decodes == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"temprature": 1.0}, TypeError, "temprature"),
+        ({"temperature": -1.0}, ValueError, "temperature"),
+        ({"rule": "fastest"}, ValueError, "unknown rule 'fastest'"),
+        ({"drafter": "psychic"}, ValueError, "unknown drafter 'psychic'"),
+        ({"confidence": "high"}, ValueError, "unknown confidence"),
+        ({"budget": 0}, ValueError, "budget"),
+        ({"max_new_tokens": 600}, ValueError, "do not fit the context"),
+        ({"seed": [1, 2]}, ValueError, "seeds"),
+    ],
+)
+def test_bad_options_are_refused(lm, options, error, message):
+    with pytest.raises(error, match=message):
+        lm.generate([3, 4], **{"max_new_tokens": 4, **options})
+
+
+def test_text_needs_a_tokenizer(lm):
+    with pytest.raises(ValueError, match="no usable tokenizer"):
+        lm.encode("hello")
+
+
+def test_forms_of_prompts_are_told_apart():
+    assert not is_batch("text")
+    assert not is_batch([1, 2])
+    assert not is_batch([{"role": "user", "content": "hi"}])
+    assert is_batch(["a", "b"])
+    assert is_batch([[1], [2]])
+    assert is_batch([])
+
+
+def test_unknown_models_are_refused_with_the_shipped_names(tmp_path):
+    with pytest.raises(ValueError, match="pocket"):
+        find_model("nothing-like-it")
+    with pytest.raises(ValueError, match="no model directory|config"):
+        dlmspec.load(tmp_path)
+    assert "pocket" in shipped_names()
+
+
+def test_the_drafter_fits_target_and_rule():
+    if "pocket-spot" in shipped_names(drafters=True):
+        assert fitting_drafter("pocket", LowConfidenceStatic(), 16).name == "spot"
+    assert fitting_drafter("pocket", LowConfidenceDynamic(), 16).name == "confidence"
+    assert fitting_drafter("another", LowConfidenceStatic(), 16).name == "confidence"
+    with pytest.raises(ValueError, match="no drafter is shipped for target 'another'"):
+        make_drafter("spot", "another")
+
+
+def test_the_shipped_model_answers_in_text(pocket):
+    prompt = "Question: Mia picks 34 apples and 17 pears. How many pieces of fruit does Mia have?\nAnswer:"
+    out = pocket.generate(prompt, max_new_tokens=48)
+    assert out.text.startswith(" ")
+    assert "<|" not in out.text
+    stop = out.text[8:12]
+    cut = pocket.generate(prompt, max_new_tokens=48, stop_strings=[stop])
+    assert cut.finish_reason == "stop_string"
+    assert cut.text == out.text[: out.text.find(stop)]
+    with pytest.raises(ValueError, match="no chat template"):
+        pocket.generate([{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_stream_commits_every_token_once(pocket, temperature):
+    options = {"max_new_tokens": 40, "temperature": temperature, "seed": 4}
+    out = pocket.generate("In the beginning", **options)
+    committed: dict[int, int] = {}
+    text = ""
+    for event in pocket.stream("In the beginning", **options):
+        assert not committed.keys() & set(event.positions)
+        committed.update(zip(event.positions, event.token_ids, strict=True))
+        text = event.text
+    assert tuple(committed[i] for i in range(len(out.token_ids))) == out.token_ids
+    assert text == out.text
+
+
+def test_a_damaged_shipped_copy_is_refused(tmp_path):
+    broken = tmp_path / "pocket"
+    shutil.copytree(find_model("pocket"), broken)
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        dlmspec.load(broken)
+    (broken / "model.safetensors").write_bytes(weights)
+    config = json.loads((broken / "config.json").read_text())
+    del config["mask_token_id"]
+    (broken / "config.json").write_text(json.dumps(config))
+    assert dlmspec.load(broken).target.spec.mask_id == 0, "found through the tokenizer"

@@ -1,0 +1,53 @@
+"""What is importable from where.
+
+Catches: a root `kernels` or `models` package that shadows others, transformers imported by `import dlmspec`, shipped
+models missing from a wheel, transformers broken when the PyPI package `kernels` is installed.
+"""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_root_folders_are_no_packages():
+    assert not (ROOT / "kernels" / "__init__.py").exists()
+    assert not (ROOT / "models" / "__init__.py").exists()
+
+
+def test_import_is_light():
+    code = "import sys, dlmspec; assert 'transformers' not in sys.modules and 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_transformers_imports_from_the_root_beside_the_kernels_package(tmp_path):
+    """The PyPI package `kernels` is a regular package: it must win over the root folder of that name."""
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").write_text("class CUDAProperties: ...\nWHERE = 'pypi'\n")
+    code = "import kernels; assert kernels.WHERE == 'pypi'"
+    run = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; sys.path.append({str(tmp_path)!r}); {code}"
+    subprocess.run([sys.executable, "-c", run], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", "from transformers import Qwen3ForCausalLM"], check=True, cwd=ROOT)
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_the_shipped_models(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, check=True, cwd=ROOT, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"dlmspec"}
+    for needed in ("_shipped/pocket/model.safetensors", "_shipped/pocket/tokenizer.json", "bench/prompts/math.jsonl"):
+        assert f"dlmspec/{needed}" in names
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    code = "import dlmspec; assert dlmspec.load('pocket').target.tokenizer_path.parent.name == '_shipped'"
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {code}"], check=True, cwd=tmp_path
+    )
