@@ -20,7 +20,8 @@ def run(capsys, *argv: str) -> tuple[int, str, str]:
 
 def test_generate_answers_and_compares(capsys):
     code, out, _ = run(
-        capsys, "generate", "pocket", "Question: 3 + 4?\nAnswer:", "--max-new-tokens", "20", "--compare", "--threads", "1"
+        capsys, "generate", "pocket", "Question: 3 + 4?\nAnswer:", "--max-new-tokens", "20",
+        "--compare", "--threads", "1",
     )  # fmt: skip
     assert code == 0
     assert "target passes" in out
@@ -72,8 +73,8 @@ def test_verify_fails_when_a_decode_differs(capsys, monkeypatch):
 def test_bench_writes_rows_and_tables(capsys, tmp_path):
     path = tmp_path / "bench.json"
     code, out, _ = run(
-        capsys, "bench", "pocket", "--prompts", "math", "--limit", "2", "--budgets", "4", "--drafters", "confidence-tree",
-        "--max-new-tokens", "16", "--allow-busy", "--json", str(path), "--plots", str(tmp_path / "plots"),
+        capsys, "bench", "pocket", "--prompts", "math", "--limit", "2", "--budgets", "4",
+        "--drafters", "confidence-tree", "--max-new-tokens", "16", "--allow-busy", "--json", str(path), "--plots", str(tmp_path / "plots"),
     )  # fmt: skip
     assert code == 0
     (row,) = json.loads(path.read_text())["rows"]

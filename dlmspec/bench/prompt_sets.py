@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOMAINS = ("math", "code", "prose")
+SETS = (*DOMAINS, "math-known")  # math-known: trained templates with held-out numbers, for accuracy only
 _DIRECTORY = Path(__file__).parent / "prompts"
 
 
@@ -40,12 +41,12 @@ def load_prompts(domain_or_path: str | Path, limit: int | None = None) -> list[P
 
 def prompt_path(domain_or_path: str | Path) -> Path:
     """The file of a domain, or the path itself if it ends in `.jsonl`; anything else is a ValueError."""
-    if str(domain_or_path) in DOMAINS:
+    if str(domain_or_path) in SETS:
         return _DIRECTORY / f"{domain_or_path}.jsonl"
     path = Path(domain_or_path)
     if path.suffix == ".jsonl":
         return path
-    known = ", ".join(DOMAINS)
+    known = ", ".join(SETS)
     raise ValueError(f"unknown prompts {str(domain_or_path)!r}; choose {known} or give a .jsonl file")
 
 

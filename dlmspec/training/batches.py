@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from dlmspec.training.corpus import Document
-from dlmspec.training.math_problems import prompt_text, sample_problem
+from dlmspec.training.math_problems import prompt_text, sample_problem, sample_training_problem
 from dlmspec.training.tokenizer import EOS_TOKEN
 
 QUESTION_WEIGHT = 0.3  # names and numbers of a question cannot be guessed
@@ -103,7 +103,7 @@ class RowPacker:
         return row
 
     def _math_piece(self, rng: random.Random) -> tuple[np.ndarray, np.ndarray, int]:
-        problem = sample_problem(rng, held_out=self.held_out)
+        problem = sample_problem(rng, held_out=True) if self.held_out else sample_training_problem(rng)
         prompt = self.tokenizer.encode(prompt_text(problem)).ids
         solution = [*self.tokenizer.encode(" " + problem.solution).ids, self.eos]
         padding = -(len(prompt) + len(solution)) % self.block_length

@@ -1,6 +1,7 @@
 """Builds the held-out prompt sets of the benchmark: word problems, code and prose that training never saw.
 
-`python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `{math,code,prose}.jsonl`.
+`python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `{math,math-known,code,prose}.jsonl`.
+`math` holds templates that training never saw, `math-known` trained templates with held-out numbers.
 Ids name the source (`math/TEMPLATE#n`, `code/FILE#n`, `prose/CHAPTER#n`). The first prompts of every file are
 spread over its sources, so that a limit keeps the mixture.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from dlmspec.training.corpus import Document, read_documents
-from dlmspec.training.math_problems import TEMPLATES, generate_problem, prompt_text
+from dlmspec.training.math_problems import TEMPLATES, Template, generate_problem, is_held_out_question, prompt_text
 
 NUM_PROMPTS = 240
 MIN_TOKENS, MAX_TOKENS = 48, 192
@@ -30,12 +31,13 @@ _SENTENCE_ENDS = (".", ":", ";", "?", "!", ")")
 
 
 def build_prompt_sets(documents: Sequence[Document], tokenizer: Tokenizer, directory: Path) -> dict[str, int]:
-    """Write the three sets into `directory`, replacing files whole; returns the number of prompts of each.
+    """Write the sets into `directory`, replacing files whole; returns the number of prompts of each.
 
     Code and prose come from held-out documents only. Raises ValueError if those are too few.
     """
     sets = {
-        "math": math_prompts(NUM_PROMPTS),
+        "math": math_prompts(NUM_PROMPTS, [template for template in TEMPLATES if template.held_out]),
+        "math-known": math_prompts(NUM_PROMPTS, [template for template in TEMPLATES if not template.held_out]),
         "code": code_prompts(documents, tokenizer, NUM_PROMPTS),
         "prose": prose_prompts(documents, tokenizer, NUM_PROMPTS),
     }
@@ -45,16 +47,18 @@ def build_prompt_sets(documents: Sequence[Document], tokenizer: Tokenizer, direc
     return {domain: len(prompts) for domain, prompts in sets.items()}
 
 
-def math_prompts(count: int, seed: int = SEED) -> list[dict]:
-    """`count` distinct questions, one held-out template after the other: `id`, `prompt`, `answer`."""
+def math_prompts(count: int, templates: Sequence[Template], seed: int = SEED) -> list[dict]:
+    """`count` distinct questions, one template after the other: `id`, `prompt`, `answer`.
+
+    Questions of trained templates are those whose numbers and names training leaves out.
+    """
     rng = random.Random(seed)
-    templates = [template for template in TEMPLATES if template.held_out]
     seen: set[str] = set()
     prompts = []
     while len(prompts) < count:
         template = templates[len(prompts) % len(templates)]
         problem = generate_problem(rng, template)
-        if problem.question not in seen:
+        if problem.question not in seen and (template.held_out or is_held_out_question(problem.question)):
             seen.add(problem.question)
             number = len(prompts) // len(templates)
             row = {
@@ -160,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m dlmspec.training.prompts", description=__doc__)
     parser.add_argument("--tokenizer", type=Path, required=True, help="directory that holds tokenizer.json")
-    parser.add_argument("--out", type=Path, required=True, help="directory for the three .jsonl files")
+    parser.add_argument("--out", type=Path, required=True, help="directory for the .jsonl files")
     options = parser.parse_args(arguments)
     path = options.tokenizer / "tokenizer.json"
     if not path.is_file():

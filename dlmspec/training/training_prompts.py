@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from dlmspec.training.batches import DOMAINS
-from dlmspec.training.math_problems import prompt_text, sample_problem
+from dlmspec.training.math_problems import prompt_text, sample_training_problem
 from dlmspec.training.target import Corpus
 
 PROMPT_TOKENS = (48, 128)
@@ -18,7 +18,7 @@ def write_prompts(path: Path, work: Path, per_domain: int, seed: int) -> None:
     for number in range(per_domain):
         for domain in DOMAINS:
             if domain == "math":
-                prompt = prompt_text(sample_problem(rng))
+                prompt = prompt_text(sample_training_problem(rng))
             else:
                 window = corpus.streams[False][domain].window(rng, rng.randint(*PROMPT_TOKENS))
                 prompt = corpus.tokenizer.decode(window.tolist())
