@@ -74,7 +74,8 @@ def test_bench_writes_rows_and_tables(capsys, tmp_path):
     path = tmp_path / "bench.json"
     code, out, _ = run(
         capsys, "bench", "pocket", "--prompts", "math", "--limit", "2", "--budgets", "4",
-        "--drafters", "confidence-tree", "--max-new-tokens", "16", "--allow-busy", "--json", str(path), "--plots", str(tmp_path / "plots"),
+        "--drafters", "confidence-tree", "--max-new-tokens", "16", "--allow-busy",
+        "--json", str(path), "--plots", str(tmp_path / "plots"),
     )  # fmt: skip
     assert code == 0
     (row,) = json.loads(path.read_text())["rows"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from dlmspec.bench.prompt_sets import DOMAINS, Prompt, domain_name, load_prompts
+from dlmspec.bench.prompt_sets import SETS, Prompt, domain_name, load_prompts
 from dlmspec.training.corpus import Document
-from dlmspec.training.math_problems import TEMPLATES
+from dlmspec.training.math_problems import TEMPLATES, is_held_out_question, sample_training_problem
 from dlmspec.training.prompts import MAX_TOKENS, build_prompt_sets, code_prompts, math_prompts
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ def source(prompt: Prompt) -> str:
     return prompt.id.rpartition("#")[0]
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", SETS)
 def test_sets_are_large_and_hold_nothing_twice(domain: str):
     prompts = load_prompts(domain)
     assert len(prompts) >= 200
@@ -33,19 +33,21 @@ def test_sets_are_large_and_hold_nothing_twice(domain: str):
     assert all(prompt.prompt == prompt.prompt.rstrip() for prompt in prompts)
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", SETS)
 def test_a_limit_spreads_over_sources(domain: str):
     assert len({source(prompt) for prompt in load_prompts(domain, 16)}) == 16
 
 
-def test_math_is_held_out_even_and_answered_right():
-    prompts = load_prompts("math")
-    held_out = {f"math/{template.name}" for template in TEMPLATES if template.held_out}
-    assert {source(prompt) for prompt in prompts} == held_out
-    counts = [sum(source(prompt) == name for prompt in prompts) for name in held_out]
+@pytest.mark.parametrize(("name", "held_out"), [("math", True), ("math-known", False)])
+def test_math_is_held_out_even_and_answered_right(name: str, held_out: bool):
+    prompts = load_prompts(name)
+    templates = [template for template in TEMPLATES if template.held_out == held_out]
+    names = {f"math/{template.name}" for template in templates}
+    assert {source(prompt) for prompt in prompts} == names
+    counts = [sum(source(prompt) == template for prompt in prompts) for template in names]
     assert max(counts) - min(counts) <= 1
     # answers come from the generator, whose equations are tested; a stale file differs here
-    again = [Prompt(**row) for row in math_prompts(len(prompts))]
+    again = [Prompt(**row) for row in math_prompts(len(prompts), templates)]
     assert prompts == again
 
 
@@ -56,12 +58,21 @@ def test_excerpts_come_from_held_out_documents(domain: str):
     assert all(Document(domain, source(prompt).partition("/")[2], "").held_out for prompt in prompts)
 
 
+def test_trained_templates_are_asked_with_numbers_that_training_leaves_out():
+    questions = [
+        prompt.prompt.removeprefix("Question: ").removesuffix("\nAnswer:") for prompt in load_prompts("math-known")
+    ]
+    assert all(map(is_held_out_question, questions))
+    rng = random.Random(3)
+    assert not any(is_held_out_question(sample_training_problem(rng).question) for _ in range(2000))
+
+
 def test_prose_is_half_bible():
     names = [source(prompt) for prompt in load_prompts("prose")]
     assert sum(name.startswith("prose/kjv/") for name in names) * 2 == len(names)
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", SETS)
 def test_prompts_fit_the_shipped_model(domain: str):
     path = ROOT / "models" / "pocket" / "tokenizer.json"
     if not path.is_file():
@@ -91,7 +102,7 @@ def test_building_writes_what_the_reader_reads(tmp_path: Path):
     documents = make_documents()
     tokenizer = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    assert build_prompt_sets(documents, tokenizer, tmp_path) == dict.fromkeys(DOMAINS, 240)
+    assert build_prompt_sets(documents, tokenizer, tmp_path) == dict.fromkeys(SETS, 240)
     names = {document.name for document in documents if document.held_out}
     for domain in ("code", "prose"):
         prompts = load_prompts(tmp_path / f"{domain}.jsonl")
