@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmspec.order.calibration import EDGES, TokenTable, load_calibration, log_prob_bin, save_calibration
-from dlmspec.order.features import NUM_FEATURES, doubt, order_features
+from dlmspec.order.features import NUM_FEATURES, doubt, order_features, position_code
 from dlmspec.order.model import OrderConfig, OrderModel, load_order_model, num_parameters
 from dlmspec.training.drafter import save_drafter
 
@@ -39,7 +39,7 @@ def test_the_model_has_the_size_on_the_card():
 @given(block_length=st.integers(1, 40), num_states=st.integers(1, 5))
 def test_probabilities_lie_on_masked_positions_only(block_length, num_states):
     top, coupled, masked, depth = inputs(num_states, block_length)
-    features = order_features(top, coupled, masked, depth)
+    features = order_features(top, coupled, masked, depth, position_code(block_length))
     assert features.shape == (num_states, block_length, NUM_FEATURES)
     assert features.isfinite().all()
     log_probs = OrderModel(OrderConfig()).eval()(features, masked)
@@ -51,16 +51,30 @@ def test_a_row_does_not_depend_on_the_others():
     model = OrderModel(OrderConfig()).eval()
     top, coupled, masked, depth = inputs(5, 13)
     with torch.no_grad():
-        together = model(order_features(top, coupled, masked, depth), masked)
-        alone = model(order_features(top[2:3], coupled[2:3], masked[2:3], depth[2:3]), masked[2:3])
+        together = model(order_features(top, coupled, masked, depth, position_code(13)), masked)
+        alone = model(order_features(top[2:3], coupled[2:3], masked[2:3], depth[2:3], position_code(13)), masked[2:3])
     torch.testing.assert_close(together[2:3], alone)
+
+
+def test_hidden_rows_are_the_same_as_rows_left_out():
+    """Training hides decided positions, a drafter leaves them out: one function."""
+    model = OrderModel(OrderConfig()).eval()
+    top, coupled, masked, depth = inputs(3, 11)
+    present = torch.tensor([0, 2, 3, 7, 10])
+    masked &= torch.zeros(11, dtype=torch.bool).index_fill(0, present, True)
+    features = order_features(top, coupled, masked, depth, position_code(11))
+    shown = torch.zeros(3, 11, dtype=torch.bool).index_fill(1, present, True)
+    with torch.no_grad():
+        hidden = model(features, masked, shown)[:, present]
+        left_out = model(features[:, present], masked[:, present])
+    torch.testing.assert_close(hidden, left_out)
 
 
 def test_filtered_tokens_and_certain_tokens_give_finite_features():
     top = torch.full((1, 3, 32), float("-inf"))
     top[..., 0] = 0.0
     masked = torch.ones(1, 3, dtype=torch.bool)
-    features = order_features(top, top[..., 0], masked, torch.zeros(1, 3))
+    features = order_features(top, top[..., 0], masked, torch.zeros(1, 3), position_code(3))
     assert features.isfinite().all()
 
 

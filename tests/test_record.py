@@ -93,7 +93,8 @@ def test_pairs_stay_within_one_block_and_prompt(records):
 
 def test_inputs_flag_the_commits_between(records):
     examples = Examples(records, DrafterPlan(held_out_share=3), held_out=False)
-    features, masked, label = examples.inputs(examples.pairs)
+    (features, masked, present), label = examples.inputs(examples.pairs)
+    assert (present | ~masked).all()
     assert masked.gather(-1, label[:, None]).all(), "the label is undecided in the input"
     depth = features[..., DEPTH_FEATURE]
     staleness = examples.pairs[:, 1]

@@ -14,7 +14,6 @@ from dlmspec.drafters.base import DraftContext
 from dlmspec.drafters.growth import Step, grow_tree
 from dlmspec.drafters.stale import (
     commits_one_by_confidence,
-    coupled,
     masked_rows,
     position_steps,
     stale_steps,
@@ -22,7 +21,7 @@ from dlmspec.drafters.stale import (
 from dlmspec.evidence import Evidence
 from dlmspec.models.target import Target
 from dlmspec.order.calibration import TokenTable, load_calibration
-from dlmspec.order.features import order_features
+from dlmspec.order.features import MAX_POSITIONS, order_features, position_code
 from dlmspec.order.model import OrderModel, load_order_model
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
@@ -64,15 +63,26 @@ class SpotDrafter:
         return position_steps(states, weights, token_probs, candidates, context.mask_id)
 
     def order(self, states: list[BlockState], evidence: Evidence, mask_id: int) -> Tensor:
-        """Log-probability that each masked position is committed next, `[N, B]`."""
+        """Log-probability that each masked position is committed next, `[N, B]`, −inf elsewhere."""
         step = states[0].step
+        log_probs = evidence.candidates(step).log_probs
+        places = most_confident(evidence.positions, log_probs)
         masked = masked_rows(states, mask_id)
-        taken = masked_rows([evidence.state], mask_id) & ~masked
-        log_probs = torch.tensor(coupled(evidence.candidates(step), mask_id)[1])
+        here = masked[:, places]
         features = order_features(
-            evidence.top.expand(len(states), -1, -1),
-            log_probs.expand(masked.shape),
-            masked,
-            taken * float(step - evidence.state.step),
+            evidence.top[places].expand(len(states), -1, -1),
+            torch.tensor([log_probs[place][0] for place in places]).expand(here.shape),
+            here,
+            ~here * float(step - evidence.state.step),
+            position_code(masked.shape[-1])[places],
         )
-        return self.model(features, masked)
+        order = torch.full(masked.shape, float("-inf"))
+        order[:, places] = self.model(features, here)
+        return order
+
+
+def most_confident(positions: list[int], log_probs: list[list[float]]) -> list[int]:
+    """The positions that the order model reads: all, or in a long block those whose coupled token is surest."""
+    if len(positions) <= MAX_POSITIONS:
+        return positions
+    return sorted(sorted(positions, key=lambda place: -log_probs[place][0])[:MAX_POSITIONS])

@@ -10,6 +10,8 @@ from dlmspec.rules import CommitRule, LowConfidenceStatic, num_transfer
 from dlmspec.state import BlockState
 from dlmspec.step import PositionScores
 
+NEGLIGIBLE = 1e-3  # a step as unlikely as this never earns a place in a tree
+
 
 def commits_one_by_confidence(rule: CommitRule, step: int, block_length: int) -> bool:
     """Whether the rule commits the one most confident position at this step: what an order model predicts."""
@@ -61,6 +63,8 @@ def position_steps(states: list[BlockState], weights: list[list[float]], token_p
         options: list[Step] = []
         for position in state.masked_positions(mask_id):
             for token, probability in zip(candidates.ids[position], token_probs[position], strict=True):
-                options.append((row[position] * probability, ((position, token),)))
+                weight = row[position] * probability
+                if weight > NEGLIGIBLE:
+                    options.append((weight, ((position, token),)))
         steps.append(options)
     return steps

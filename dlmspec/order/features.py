@@ -21,16 +21,14 @@ def position_code(block_length: int) -> Tensor:
     return torch.cat([(index * rates).sin(), (index * rates).cos(), index / block_length], -1)
 
 
-def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor) -> Tensor:
-    """Model input `[N, B, F]`.
+def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor, code: Tensor) -> Tensor:
+    """Model input `[N, M, F]` for M positions of a block, those that were undecided when it was read.
 
-    `top` `[N, B, 32]` and `coupled` `[N, B]` are stale log-probabilities, `masked` bool `[N, B]` the undecided
-    positions of the hypothetical state, and `depth` `[N, B]` the hypothetical steps taken since the distributions
-    were read, on the positions that those steps committed, 0 elsewhere. It depends on the state alone, not on the
-    order that led there, so merged states score alike.
+    `top` `[N, M, 32]` and `coupled` `[N, M]` are stale log-probabilities, `masked` bool `[N, M]` the undecided
+    positions of the hypothetical state, and `depth` `[N, M]` the hypothetical steps taken since the distributions
+    were read, on the positions that those steps committed, 0 elsewhere; `code` `[M, 17]` is their position code. It
+    depends on the state alone, not on the order that led there, so merged states score alike.
     """
-    num_states, block_length, _ = top.shape
-    code = position_code(block_length).to(top.device).expand(num_states, -1, -1)
     return torch.cat(
         [
             top.clamp_min(FLOOR) / SCALE,
@@ -39,7 +37,7 @@ def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor) 
             doubt(coupled[..., None]),
             masked.float()[..., None],
             depth.clamp_max(MAX_DEPTH)[..., None] / MAX_DEPTH,
-            code,
+            code.expand(top.shape[0], -1, -1),
         ],
         -1,
     )

@@ -39,11 +39,12 @@ class EncoderLayer(nn.Module):
         self.up = nn.Linear(width, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[N, B, d]` → `[N, B, d]`."""
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        """`[N, M, d]` → `[N, M, d]`; `visible` bool `[N, 1, 1, M]` masks keys."""
         num_states, length, width = x.shape
         heads = self.qkv(self.attention_norm(x)).view(num_states, length, 3, self.num_heads, width // self.num_heads)
-        attended = F.scaled_dot_product_attention(*heads.permute(2, 0, 3, 1, 4).unbind(0))
+        queries, keys, values = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = F.scaled_dot_product_attention(queries, keys, values, visible)
         x = x + self._drop(self.out(attended.transpose(1, 2).reshape(num_states, length, width)))
         return x + self._drop(self.down(F.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh")))
 
@@ -52,7 +53,7 @@ class EncoderLayer(nn.Module):
 
 
 class OrderModel(nn.Module):
-    """Features of block states `[N, B, F]` → log-probability that each masked position is committed next."""
+    """Features of block states `[N, M, F]` → log-probability that each masked position is committed next."""
 
     def __init__(self, config: OrderConfig, dropout: float = 0.0) -> None:
         super().__init__()
@@ -63,11 +64,16 @@ class OrderModel(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size)
         self.head = nn.Linear(config.hidden_size, 1)
 
-    def forward(self, features: Tensor, masked: Tensor) -> Tensor:
-        """Log-probabilities over the masked positions `[N, B]`, −inf elsewhere."""
+    def forward(self, features: Tensor, masked: Tensor, present: Tensor | None = None) -> Tensor:
+        """Log-probabilities over the masked positions `[N, M]`, −inf elsewhere.
+
+        Positions that were decided before the distributions were read tell nothing: `present` bool `[N, M]` hides
+        them in a training batch, a drafter leaves their rows out.
+        """
+        visible = None if present is None else present[:, None, None, :]
         x = self.mix(F.gelu(self.embed(features), approximate="tanh"))
         for layer in self.layers:
-            x = layer(x)
+            x = layer(x, visible)
         scores = self.head(self.norm(x)).squeeze(-1).float()
         return scores.masked_fill(~masked, float("-inf")).log_softmax(-1)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dlmspec.evidence import NUM_RANKS
 from dlmspec.order.calibration import EDGES, MAX_STALENESS, TokenTable, save_calibration
-from dlmspec.order.features import order_features
+from dlmspec.order.features import order_features, position_code
 from dlmspec.order.model import OrderConfig, OrderModel, num_parameters, order_config_dict
 
 
@@ -61,16 +61,17 @@ class Examples:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def inputs(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features `[N, B, F]`, masked `[N, B]` and the committed position `[N]` of pairs `[N, 2]`."""
+    def inputs(self, pairs: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        """The model's inputs (features `[N, B, F]`, masked and present `[N, B]`) and labels `[N]` of pairs `[N, 2]`."""
         source, staleness = pairs.unbind(-1)
         label = source + staleness
         masked = self.records["masked"][label]
-        taken = self.records["masked"][source] & ~masked
+        present = self.records["masked"][source]
         coupled = self.records["candidate_log_probs"][source, staleness - 1, :, 0].float()
         top = self.records["top"][source].float()
-        features = order_features(top, coupled, masked, taken * staleness[:, None].float())
-        return features, masked, (self.records["committed"][label] >= 0).int().argmax(-1)
+        depth = (present & ~masked) * staleness[:, None].float()
+        features = order_features(top, coupled, masked, depth, position_code(masked.shape[-1]))
+        return (features, masked, present), (self.records["committed"][label] >= 0).int().argmax(-1)
 
 
 def fit_token_table(examples: Examples) -> TokenTable:
@@ -107,16 +108,16 @@ def next_commit_accuracy(model: OrderModel, examples: Examples) -> dict[str, dic
         pairs = examples.pairs[examples.pairs[:, 1] == staleness]
         hits = torch.zeros(3)
         for chunk in pairs.split(1024):
-            features, masked, label = examples.inputs(chunk)
+            inputs, label = examples.inputs(chunk)
             source = chunk[:, 0]
             coupled = examples.records["candidate_log_probs"][source, staleness - 1, :, 0].float()
-            confidence = coupled.masked_fill(~masked, float("-inf"))
+            confidence = coupled.masked_fill(~inputs[1], float("-inf"))
             rows = torch.arange(len(chunk))
             ids = examples.records["candidate_ids"][source, staleness - 1][rows, label, 0]
             token = examples.records["committed"][source + staleness][rows, label]
             hits += torch.tensor(
                 [
-                    (model(features, masked).argmax(-1) == label).sum(),
+                    (model(*inputs).argmax(-1) == label).sum(),
                     (confidence.argmax(-1) == label).sum(),
                     (ids == token).sum(),
                 ]
@@ -173,9 +174,9 @@ def _train_step(model: OrderModel, optimizer: torch.optim.Optimizer, examples: E
     model.train()
     generator = torch.Generator().manual_seed(plan.seed * 1_000_003 + step)
     chosen = torch.randint(len(examples), (plan.batch,), generator=generator)
-    features, masked, label = examples.inputs(examples.pairs[chosen])
+    inputs, label = examples.inputs(examples.pairs[chosen])
     with torch.autocast("cpu", torch.bfloat16):
-        log_probs = model(features, masked)
+        log_probs = model(*inputs)
     loss = torch.nn.functional.nll_loss(log_probs, label)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
