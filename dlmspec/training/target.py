@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -20,7 +21,7 @@ from torch import Tensor
 from dlmspec.models.loader import save_checkpoint
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training.batches import DOMAINS, Batch, RowPacker, TokenStream
-from dlmspec.training.corpus import read_documents
+from dlmspec.training.corpus import Document
 from dlmspec.training.network import BlockDiffusionNetwork
 from dlmspec.training.tokenizer import save_tokenizer, train_tokenizer
 
@@ -60,14 +61,13 @@ class TrainingPlan:
 
 
 class Corpus:
-    """Tokenizer and packed token streams of one model directory, cached beside its checkpoints."""
+    """Packed token streams of the documents; the tokenizer is trained once and kept in `work`."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, documents: list[Document], *, vocab_size: int = 4096) -> None:
         work.mkdir(parents=True, exist_ok=True)
-        documents = read_documents()
         path = work / "tokenizer.json"
         if not path.exists():
-            save_tokenizer(train_tokenizer(documents), work)
+            save_tokenizer(train_tokenizer(documents, vocab_size=vocab_size), work)
         self.tokenizer = Tokenizer.from_file(str(path))
         self.streams = {
             held_out: {
@@ -155,15 +155,15 @@ def export(network: BlockDiffusionNetwork, directory: Path, tokenizer: Tokenizer
 class TargetTrainer:
     """The state of a run: network, optimisers, step."""
 
-    def __init__(self, spec: ModelSpec, plan: TrainingPlan, work: Path) -> None:
+    def __init__(self, spec: ModelSpec, plan: TrainingPlan, corpus: Corpus, work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(0)
-        self.plan, self.work = plan, work
-        self.corpus = Corpus(work)
+        self.plan, self.corpus, self.work = plan, corpus, work
         self.network = BlockDiffusionNetwork(spec)
         self.optimizers = make_optimizers(self.network, plan)
         self.step = plan.first_step
-        self.packer = self.corpus.packer(plan, spec)
-        held_out = self.corpus.packer(plan, spec, held_out=True)
+        self.packer = corpus.packer(plan, spec)
+        held_out = corpus.packer(plan, spec, held_out=True)
         self.held_out = [held_out.batch(EVALUATION_SEED + i, plan.rows) for i in range(6)]
 
     @property
@@ -212,34 +212,42 @@ class TargetTrainer:
         return torch.stack([losses.detach()[row].mean() for row in rows])
 
     def run(self) -> None:
-        """Train to the plan's number of tokens with a progress bar, a log and regular checkpoints."""
+        """Train to the plan's number of tokens with a progress bar, a log and regular checkpoints.
+
+        An interrupt keeps the step that was reached.
+        """
         forward = torch.compile(self.network) if self.plan.compile else self.network
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        saved = time.monotonic()
-        with Progress(*columns) as progress:
+        saved, average = time.monotonic(), torch.full((len(DOMAINS),), float("nan"))
+        with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("training", total=self.plan.num_steps, completed=self.step)
-            average = None
-            while self.step < self.plan.num_steps:
-                losses = self.train_step(forward)
-                average = (
-                    losses if average is None else torch.where(losses.isnan(), average, average.lerp(losses, 0.03))
-                )
-                text = "/".join(f"{x:.2f}" for x in average.tolist())
-                tokens = self.step * self.plan.tokens_per_step / 1e6
-                progress.update(task, completed=self.step, description=f"{tokens:.2f} M tokens, loss {text}")
-                if time.monotonic() - saved > self.plan.checkpoint_seconds or self.step == self.plan.num_steps:
-                    self._checkpoint(progress, average)
-                    saved = time.monotonic()
+            try:
+                while self.step < self.plan.num_steps:
+                    average = running_average(average, self.train_step(forward))
+                    text = "/".join(f"{x:.2f}" for x in average.tolist())
+                    tokens = self.step * self.plan.tokens_per_step / 1e6
+                    progress.update(task, completed=self.step, description=f"{tokens:.2f} M tokens, loss {text}")
+                    if time.monotonic() - saved > self.plan.checkpoint_seconds:
+                        self._checkpoint(progress, average)
+                        saved = time.monotonic()
+            finally:
+                self._checkpoint(progress, average)
 
-    def _checkpoint(self, progress: Progress, average: Tensor | None) -> None:
+    def _checkpoint(self, progress: Progress, average: Tensor) -> None:
         self.save()
         row = {
             "step": self.step,
             "tokens": self.step * self.plan.tokens_per_step,
-            "train_loss": dict(zip(DOMAINS, average.tolist(), strict=True)) if average is not None else None,
+            "train_loss": dict(zip(DOMAINS, average.tolist(), strict=True)),
             "held_out": evaluate(self.network, self.held_out),
             "time": time.time(),
         }
         with (self.work / "log.jsonl").open("a") as log:
             log.write(json.dumps(row) + "\n")
         progress.console.print(json.dumps(row))
+
+
+def running_average(average: Tensor, losses: Tensor) -> Tensor:
+    """Exponential average that passes over NaN: a batch need not hold every domain."""
+    mixed = torch.where(average.isnan(), losses, average.lerp(losses, 0.03))
+    return torch.where(losses.isnan(), average, mixed)

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 from dlmspec.training.batches import DOMAINS
+from dlmspec.training.corpus import read_documents
 from dlmspec.training.math_problems import prompt_text, sample_training_problem
 from dlmspec.training.target import Corpus
 
@@ -13,7 +14,7 @@ PROMPT_TOKENS = (48, 128)
 
 def write_prompts(path: Path, work: Path, per_domain: int, seed: int) -> None:
     """`per_domain` training prompts of each domain, interleaved, as JSONL."""
-    corpus, rng = Corpus(work), random.Random(seed)
+    corpus, rng = Corpus(work, read_documents()), random.Random(seed)
     rows = []
     for number in range(per_domain):
         for domain in DOMAINS:

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from dlmspec.models.spec import ModelSpec
-from dlmspec.training.target import TargetTrainer, TrainingPlan
+from dlmspec.training.corpus import read_documents
+from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
 
 SPEC = ModelSpec(
     name="pocket",
@@ -37,7 +38,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     plan = TrainingPlan(tokens=int(arguments.tokens), compile=not arguments.no_compile)
-    trainer = TargetTrainer(SPEC, plan, arguments.work)
+    corpus = Corpus(arguments.work, read_documents(), vocab_size=SPEC.vocab_size)
+    trainer = TargetTrainer(SPEC, plan, corpus, arguments.work)
     trainer.resume()
     trainer.run()
 

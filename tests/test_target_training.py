@@ -1,0 +1,119 @@
+"""Training of a target: packed rows, evaluation, interruption, export.
+
+Catches: rows that see across pieces or break the block grid, weights on the wrong tokens, a resumed run that differs
+from an uninterrupted one, an export that the loader does not read, held-out text in training.
+"""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import dlmspec
+from dlmspec.models.spec import ModelSpec
+from dlmspec.training import target as training
+from dlmspec.training.batches import DOMAINS, PADDING_WEIGHT, QUESTION_WEIGHT, SOLUTION_WEIGHT
+from dlmspec.training.corpus import Document
+from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
+
+SPEC = ModelSpec(
+    name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8,
+    intermediate_size=24, vocab_size=400, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=256,
+    tie_word_embeddings=True, block_length=8, mask_id=0, stop_ids=(1,),
+)  # fmt: skip
+PLAN = TrainingPlan(tokens=2 * 2 * 160 * 6, rows=2, row_length=160, warmup_steps=2, compile=False)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Corpus:
+    documents = [
+        Document(domain, f"{domain}/{number}", "".join(f"line {i} of {domain} {number}\n" for i in range(60)))
+        for domain in ("code", "prose")
+        for number in range(60)
+    ]
+    assert {d.domain for d in documents if d.held_out} == {"code", "prose"}
+    return Corpus(tmp_path_factory.mktemp("corpus"), documents, vocab_size=SPEC.vocab_size)
+
+
+def test_rows_are_packed_on_the_block_grid(corpus):
+    batch = corpus.packer(replace(PLAN, math_share=1.0), SPEC).batch(seed=3, num_rows=12)
+    for row in range(12):
+        segments = batch.segments[row]
+        starts = [0, *((segments.diff() != 0).nonzero().squeeze(-1) + 1).tolist()]
+        assert all(start % SPEC.block_length == 0 for start in starts)
+        assert batch.positions[row, starts].tolist() == [0] * len(starts)
+    math = batch.domains == DOMAINS.index("math")
+    allowed = torch.tensor([QUESTION_WEIGHT, SOLUTION_WEIGHT, PADDING_WEIGHT])
+    assert torch.isin(batch.weights[math], allowed).all()
+    assert (batch.weights[~math] == 1.0).all()
+    fill = batch.weights == PADDING_WEIGHT
+    assert (batch.tokens[fill] == 1).all(), "only end tokens fill a block"
+    assert (batch.tokens != SPEC.mask_id).all()
+
+
+def test_batches_are_a_function_of_the_seed(corpus):
+    packer = corpus.packer(PLAN, SPEC)
+    first, again, other = (packer.batch(seed, 4) for seed in (5, 5, 6))
+    assert torch.equal(first.tokens, again.tokens)
+    assert torch.equal(first.masked, again.masked)
+    assert not torch.equal(first.tokens, other.tokens)
+
+
+def test_held_out_text_is_not_trained_on(corpus):
+    trained = {tuple(corpus.streams[False][d].tokens.tolist()) for d in ("code", "prose")}
+    held_out = {tuple(corpus.streams[True][d].tokens.tolist()) for d in ("code", "prose")}
+    assert not trained & held_out
+    text = corpus.tokenizer.decode(corpus.streams[False]["code"].tokens.tolist())
+    names = [f"code {n}\n" for n in range(60) if Document("code", f"code/{n}", "").held_out]
+    assert names
+    assert not any(name in text for name in names)
+
+
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(corpus, tmp_path):
+    whole = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "whole")
+    whole.run()
+    broken = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "broken")
+    steps = iter(range(3))
+
+    def stop(forward, run=broken.train_step):
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return run(forward)
+
+    broken.train_step = stop  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        broken.run()
+    resumed = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "broken")
+    assert resumed.resume()
+    assert resumed.step == 3
+    resumed.run()
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    row = json.loads((tmp_path / "broken" / "log.jsonl").read_text().splitlines()[-1])
+    assert row["tokens"] == PLAN.tokens
+    assert row["held_out"].keys() == set(DOMAINS)
+
+
+def test_an_export_is_a_model_directory(corpus, tmp_path):
+    trainer = TargetTrainer(SPEC, PLAN, corpus, tmp_path)
+    for parameter in trainer.network.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    trainer.save()
+    lm = dlmspec.load(tmp_path / "export")
+    assert (lm.target.spec.block_length, lm.target.spec.mask_id, lm.target.spec.stop_ids) == (8, 0, (1,))
+    out = lm.generate("line 3 of", max_new_tokens=10)
+    assert len(out.token_ids) <= 10
+    assert lm.tokenizer.convert_ids_to_tokens([0, 1]) == ["<|mask|>", "<|eos|>"]
+    digits = lm.tokenizer.encode("1234")
+    assert len(digits) == 4, "digits never merge"
+
+
+def test_the_rate_warms_up_and_decays():
+    plan = TrainingPlan(tokens=6144 * 100, warmup_steps=10, decay_share=0.3)
+    assert plan.num_steps == 100
+    assert plan.rate(0) == pytest.approx(0.1)
+    assert plan.rate(50) == 1.0
+    assert plan.rate(85) == pytest.approx(0.5)
+    assert plan.rate(99) == pytest.approx(1 / 30)
+    assert training.TrainingPlan(first_step=40).rate(40) < 0.05, "a resumed run warms up again"
