@@ -17,6 +17,7 @@ from dlmspec.tree import DraftTree
 from dlmspec.verify import Verification
 
 TOP_K = 32
+NEVER = -60.0  # log-probability of a rank that a small or filtered vocabulary does not have
 NUM_RANKS = 3
 
 
@@ -32,7 +33,7 @@ class Evidence:
     """The distributions read at one `state` of one absolute `block`.
 
     `log_probs` `[M, V]` are tempered and filtered (T = 1 if T = 0) and stand for the masked positions of `state`;
-    `top` `[B, 32]` are the largest of each, descending, zeros where `state` is not masked.
+    `top` `[B, 32]` are the largest of each, descending, at least `NEVER`.
     """
 
     def __init__(self, block: int, state: BlockState, logits: Tensor, law: DenoisingLaw) -> None:
@@ -41,8 +42,8 @@ class Evidence:
         self.log_probs = tempered_log_probs(logits, law.config.sampling, law.spec.mask_id)
         values, ids = self.log_probs.topk(min(TOP_K, self.log_probs.shape[-1]), -1)
         self.top_ids = ids
-        self.top = torch.zeros(len(state.tokens), TOP_K)
-        self.top[self.positions, : values.shape[-1]] = values.float()
+        self.top = torch.full((len(state.tokens), TOP_K), NEVER)
+        self.top[self.positions, : values.shape[-1]] = values.float().clamp_min(NEVER)
         self._law = law
         self._candidates: dict[int, Candidates] = {}
 

@@ -16,9 +16,12 @@ from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
 from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target import Target
 from dlmspec.models.transformer import BlockDiffusionTransformer
+from dlmspec.order.calibration import EDGES, TokenTable
+from dlmspec.order.model import OrderConfig, OrderModel
 from dlmspec.request import Request
 from dlmspec.rules import EntropyBounded, Factor, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from dlmspec.state import BlockState
@@ -83,8 +86,15 @@ class CrowdedDrafter:
         return tree
 
 
+def untrained_spot() -> SpotDrafter:
+    """Random orders and a table that gives alternatives a place: what it proposes is wrong, not what it decides."""
+    torch.manual_seed(1)
+    table = [[[0.4] * (len(EDGES) + 1)] * 8] * 3
+    return SpotDrafter(OrderModel(OrderConfig()).eval().requires_grad_(False), TokenTable(table, table))
+
+
 def drafters() -> list:
-    return [make() for make in UNTRAINED.values()] + [CrowdedDrafter()]
+    return [make() for make in UNTRAINED.values()] + [CrowdedDrafter(), untrained_spot()]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -105,6 +105,10 @@ def test_an_export_is_a_model_directory(corpus, tmp_path):
     out = lm.generate("line 3 of", max_new_tokens=10)
     assert len(out.token_ids) <= 10
     assert lm.tokenizer.convert_ids_to_tokens([0, 1]) == ["<|mask|>", "<|eos|>"]
+    again = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "again")
+    again.start_from(tmp_path / "export")
+    for name, tensor in trainer.network.state_dict().items():
+        assert torch.equal(again.network.state_dict()[name], tensor.bfloat16().float())
     digits = lm.tokenizer.encode("1234")
     assert len(digits) == 4, "digits never merge"
 

@@ -37,7 +37,7 @@ def stale_steps(states: list[BlockState], evidence: Evidence, context: DraftCont
     ids, log_probs = coupled(candidates, context.mask_id)
     masked = masked_rows(states, context.mask_id)
     top = evidence.top
-    entropy = -(top.exp() * top.clamp_min(-60)).sum(-1)
+    entropy = -(top.exp() * top).sum(-1)
     shape = masked.shape
     scores = PositionScores(
         torch.tensor(ids).expand(shape),

@@ -17,7 +17,7 @@ from torch import Tensor
 from dlmspec import __version__
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
-from dlmspec.evidence import NUM_RANKS, TOP_K, Evidence
+from dlmspec.evidence import NEVER, NUM_RANKS, TOP_K, Evidence
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.order.calibration import MAX_STALENESS
@@ -55,10 +55,10 @@ class StepRecorder:
             {
                 "masked": before == self.law.spec.mask_id,
                 "committed": torch.where(before != after, after, -1).int(),
-                "top": evidence.top.clamp_min(-60).half(),
+                "top": evidence.top.half(),
                 "top_ids": top_ids,
                 "candidate_ids": ids,
-                "candidate_log_probs": log_probs.clamp_min(-60).half(),
+                "candidate_log_probs": log_probs.clamp_min(NEVER).half(),
                 "place": torch.tensor([self.prompt, block, state.step], dtype=torch.int32),
             }
         )

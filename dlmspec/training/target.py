@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from dlmspec.models.loader import save_checkpoint
+from dlmspec.models.loader import load_weights, save_checkpoint
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training.batches import DOMAINS, Batch, RowPacker, TokenStream
 from dlmspec.training.corpus import Document
@@ -193,6 +193,11 @@ class TargetTrainer:
             optimizer.load_state_dict(saved)
         self.step = state["step"]
         return True
+
+    def start_from(self, directory: Path) -> None:
+        """Take the weights of an exported model; optimisers start afresh at the plan's first step."""
+        weights = load_weights(directory, self.network.spec, torch.float32, torch.device("cpu"))
+        self.network.load_state_dict({name: weights[name] for name in self.network.state_dict()})
 
     def train_step(self, forward) -> Tensor:
         """One optimiser step; returns the loss per domain (NaN where the batch had none), `[3]`."""

@@ -34,13 +34,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, default=20e6, help="noised tokens in all")
     parser.add_argument("--work", type=Path, default=Path(".cache/pocket"))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--start", type=Path, help="exported model to go on from, where no checkpoint is left")
+    parser.add_argument("--first-step", type=int, default=0, help="the step that --start had reached")
     parser.add_argument("--no-compile", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    plan = TrainingPlan(tokens=int(arguments.tokens), compile=not arguments.no_compile)
+    plan = TrainingPlan(tokens=int(arguments.tokens), first_step=arguments.first_step, compile=not arguments.no_compile)
     corpus = Corpus(arguments.work, read_documents(), vocab_size=SPEC.vocab_size)
     trainer = TargetTrainer(SPEC, plan, corpus, arguments.work)
-    trainer.resume()
+    if not trainer.resume() and arguments.start:
+        trainer.start_from(arguments.start)
     trainer.run()
 
 
