@@ -14,6 +14,8 @@ from dlmspec.models.spec import ModelSpec
 # a shared machine may stall at any moment: a slow example is no failure
 settings.register_profile("dlmspec", deadline=None)
 settings.load_profile("dlmspec")
+# tiny products gain nothing from threads, and threads that wait for a busy core cost minutes
+torch.set_num_threads(1)
 
 
 def _config(block_length: int, heads: int, kv_heads: int, layers: int, head_dim: int, vocab: int, tied: bool) -> dict:
