@@ -14,12 +14,14 @@ from dlmspec.drafters.registry import fitting_drafter, make_drafter
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.parity import ParityCheck, ParityReport
+from dlmspec.request import Request
 from dlmspec.rules import CommitRule, make_rule
 from dlmspec.shipped import find_model
 from dlmspec.stats import DecodeStats
 from dlmspec.step import Sampling
 
 DEFAULT_BUDGET = 4
+VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]  # text, token ids, or chat messages
 
 
@@ -72,13 +74,15 @@ class LanguageModel:
             from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
             # AutoTokenizer looks the model type up, which transformers does not know for these families
-            is_fast = (self.target.tokenizer_path / "tokenizer.json").exists()
-            kind = PreTrainedTokenizerFast if is_fast else AutoTokenizer
+            directory = self.target.tokenizer_path
             try:
-                self._tokenizer = kind.from_pretrained(self.target.tokenizer_path)
+                if (directory / "tokenizer.json").exists():
+                    self._tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+                else:
+                    self._tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
             except (OSError, ValueError) as error:
                 raise ValueError(
-                    f"{self.target.tokenizer_path} has no usable tokenizer ({error}); pass token ids instead of text"
+                    f"{directory} has no usable tokenizer ({error}); pass token ids instead of text"
                 ) from error
         return self._tokenizer
 
@@ -93,9 +97,19 @@ class LanguageModel:
         return [int(token) for token in prompt]  # type: ignore[arg-type]
 
     def decode_text(self, token_ids: Sequence[int]) -> str:
-        """Text of generated ids; stop ids are left out, a cut character shows as the replacement sign."""
+        """Text of generated ids; stop ids are left out, a cut character shows as the replacement sign.
+
+        Empty if the model's directory has no vocabulary: then only ids go in and out.
+        """
         spec = self.target.spec
+        if not any((self.target.tokenizer_path / name).exists() for name in VOCABULARY_FILES):
+            return ""
         return self.tokenizer.decode([t for t in token_ids if t not in spec.stop_ids and t != spec.mask_id])
+
+    def _check_stops(self, stop_strings: str | Sequence[str]) -> None:
+        """Raises ValueError if stop strings could never be found because there is no text."""
+        if stop_strings:
+            _ = self.tokenizer
 
     def drafter(self, drafter: str | Path | Drafter, rule: CommitRule) -> Drafter:
         """A drafter object from a kind, name, directory or object; `auto` picks the one that fits."""
@@ -112,13 +126,15 @@ class LanguageModel:
         drafter: str | Path | Drafter = "auto",
         budget: int = DEFAULT_BUDGET,
         seed: int | Sequence[int] = 0,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         **options: Any,
     ) -> Any:
         """One `Generation`, or a list of them for a list of prompts (decoded one after another).
 
         `options` are those of `make_config`. An int seed applies to every prompt, a list gives one for each.
+        `stop_strings` (one or several) cut the text before the first that is complete; the ids stay whole.
         """
+        self._check_stops(stop_strings)
         if not is_batch(prompt):
             if not isinstance(seed, int):
                 raise ValueError("a list of seeds needs a list of prompts")
@@ -137,39 +153,54 @@ class LanguageModel:
         ]  # type: ignore[arg-type]
 
     def _generate(self, prompt: Any, config: DecodeConfig, drafter: Drafter, budget: int,
-                  stop_strings: Sequence[str]) -> Generation:  # fmt: skip
+                  stop_strings: str | Sequence[str]) -> Generation:  # fmt: skip
         output = decode(self.target, self.encode(prompt), config, drafter=drafter, budget=budget)
-        has_text = bool(stop_strings) or (self.target.tokenizer_path / "tokenizer.json").exists()
-        text = self.decode_text(output.token_ids) if has_text else ""
-        reason = output.finish_reason
-        found = [place for place in (text.find(stop) for stop in stop_strings if stop) if place >= 0]
-        if found:
-            text, reason = text[: min(found)], "stop_string"
+        text, reason = self.decode_text(output.token_ids), output.finish_reason
+        place = find_stop(text, stop_strings)
+        if place is not None:
+            text, reason = text[:place], "stop_string"
         dtype = str(self.target.dtype).removeprefix("torch.")
         return Generation(text, output.token_ids, reason, output.stats, drafter.name, dtype)
 
     def stream(self, prompt: Prompt, *, drafter: str | Path | Drafter = "auto", budget: int = DEFAULT_BUDGET,
-               **options: Any) -> Iterator[CommitEvent]:  # fmt: skip
-        """Commits as passes verify them; options as in `generate`. The last event holds the whole text."""
+               stop_strings: str | Sequence[str] = (), **options: Any) -> Iterator[CommitEvent]:  # fmt: skip
+        """Commits as passes verify them; options as in `generate`, checked at the call.
+
+        The last event holds the whole text; a complete stop string ends the stream.
+        """
         config = make_config(**options)
-        found = self.drafter(drafter, config.rule)
-        ids = self.encode(prompt)
-        mask_id, known = self.target.spec.mask_id, [self.target.spec.mask_id] * config.max_new_tokens
-        for request in decode_passes(self.target, ids, config, drafter=found, budget=budget):
-            tokens = (*request.finished, *request.root.tokens)[len(ids) : request.limit]
+        self._check_stops(stop_strings)
+        passes = decode_passes(
+            self.target, self.encode(prompt), config, drafter=self.drafter(drafter, config.rule), budget=budget
+        )
+        return self._events(passes, config.max_new_tokens, stop_strings)
+
+    def _events(self, passes: Iterator[Request], max_new_tokens: int,
+                stop_strings: str | Sequence[str]) -> Iterator[CommitEvent]:  # fmt: skip
+        mask_id, stop_ids = self.target.spec.mask_id, self.target.spec.stop_ids
+        known = [mask_id] * max_new_tokens
+        for request in passes:
+            tokens = (*request.finished, *request.root.tokens)[len(request.prompt_ids) : request.limit]
             fresh = [i for i, token in enumerate(tokens) if token != mask_id and known[i] == mask_id]
             known[: len(tokens)] = tokens
-            ended = next((i for i, t in enumerate(known) if t == mask_id or t in self.target.spec.stop_ids), len(known))
+            ended = next((i for i, t in enumerate(known) if t == mask_id or t in stop_ids), len(known))
+            text = self.decode_text(known[:ended])
+            place = find_stop(text, stop_strings)
             if fresh:
-                yield CommitEvent(tuple(fresh), tuple(known[i] for i in fresh), self.decode_text(known[:ended]))
+                yield CommitEvent(tuple(fresh), tuple(known[i] for i in fresh), text[:place])
+            if place is not None:
+                return
 
-    def verify_parity(self, prompts: Sequence[Prompt], *, drafters: Sequence[str | Drafter] = ("auto",),
+    def verify_parity(self, prompts: Prompt | Sequence[Prompt], *, drafters: Sequence[str | Drafter] = ("auto",),
                       budgets: Sequence[int] = (4, 16), **options: Any) -> ParityReport:  # fmt: skip
         """Compare speculative ids with the reference decoder's; options as in `generate`."""
         config = make_config(**options)
+        rows: Any = prompts if is_batch(prompts) else [prompts]
+        if not rows:
+            raise ValueError("there are no prompts to compare; give at least one")
         found = [self.drafter(drafter, config.rule) for drafter in drafters]
         check = ParityCheck(self.target, found, budgets)
-        return ParityReport(tuple(check.run("prompts", [self.encode(p) for p in prompts], [config])))
+        return ParityReport(tuple(check.run("prompts", [self.encode(row) for row in rows], [config])))
 
 
 def is_batch(prompt: Any) -> bool:
@@ -177,6 +208,13 @@ def is_batch(prompt: Any) -> bool:
     if isinstance(prompt, str):
         return False
     return not prompt or isinstance(prompt[0], str) or (isinstance(prompt[0], Sequence) and not isinstance(prompt, str))
+
+
+def find_stop(text: str, stop_strings: str | Sequence[str]) -> int | None:
+    """Where the stop string that is complete first begins; more text after it does not change the answer."""
+    stops = [stop_strings] if isinstance(stop_strings, str) else stop_strings
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop and stop in text]
+    return min(ends)[1] if ends else None
 
 
 def make_config(

@@ -49,6 +49,11 @@ class ParityCheck:
     budgets: Sequence[int]
     progress: Callable[[int], None] | None = None  # called with the decodes just done
 
+    def __post_init__(self) -> None:
+        for budget in self.budgets:
+            if budget < 1:
+                raise ValueError(f"budget must be at least 1 (the current state itself), got {budget}")
+
     def run(self, domain: str, prompts: Sequence[list[int]], configs: Sequence[DecodeConfig]) -> Iterator[ParityRow]:
         """Rows of one domain. The reference with store passes is compared too, as drafter `store-passes`."""
         for config in configs:

@@ -28,6 +28,8 @@ def package_versions() -> dict[str, str | None]:
 def git_commit() -> str | None:
     """The checkout's commit, with `+` behind it if files differ; None outside a checkout."""
     root = Path(__file__).parent.parent
+    if not (root / ".git").exists():  # an installed package may lie inside somebody else's checkout
+        return None
     try:
         commit = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "--short", "HEAD"],

@@ -1,14 +1,18 @@
 """The command line, run in process: output, exit codes, and one clear line for bad input.
 
 Catches: a command that cannot start, a traceback instead of a message, results half-written or written after the
-work instead of refused before it, JSON mixed with other output.
+work instead of refused before it, JSON mixed with other output, a neighbour's file overwritten by a temporary one, a
+parity check of nothing that reports success, `auto` resolved for another rule than the one that runs.
 """
 
 import json
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from dlmspec.cli import main
+from dlmspec.drafters.adversarial import RandomDrafter
+from dlmspec.drafters.confidence import ConfidenceDrafter
 from dlmspec.request import Request
 
 
@@ -70,6 +74,32 @@ def test_verify_fails_when_a_decode_differs(capsys, monkeypatch):
     assert "0/1" in out
 
 
+def test_auto_is_resolved_for_every_rule(capsys, monkeypatch, tmp_path):
+    def fitting(target, rule, block_length):
+        return RandomDrafter() if rule.name == "low_confidence_static" else ConfidenceDrafter()
+
+    monkeypatch.setattr("dlmspec.engine.fitting_drafter", fitting)
+    path = tmp_path / "parity.json"
+    code, out, _ = run(
+        capsys, "verify", "pocket", "--prompts", "math", "--limit", "1", "--temperature", "0", "--drafters", "auto",
+        "--rules", "sequential,low_confidence_static", "--budgets", "4", "--max-new-tokens", "8", "--json", str(path),
+    )  # fmt: skip
+    assert code == 0
+    assert "–" in out, "a drafter that a rule does not use is a dash"
+    rows = [(row["rule"], row["drafter"]) for row in json.loads(path.read_text())["rows"]]
+    assert ("low_confidence_static", "random") in rows
+    assert ("sequential", "confidence") in rows
+
+
+def test_a_neighbour_called_tmp_survives(capsys, tmp_path):
+    neighbour = tmp_path / "out.json.tmp"
+    neighbour.write_text("mine")
+    code, _, _ = run(capsys, "generate", "pocket", "hi", "--max-new-tokens", "4", "--json", str(tmp_path / "out.json"))
+    assert code == 0
+    assert neighbour.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.json.tmp"]
+
+
 def test_bench_writes_rows_and_tables(capsys, tmp_path):
     path = tmp_path / "bench.json"
     code, out, _ = run(
@@ -112,6 +142,33 @@ def test_doctor_knows_this_machine_and_a_directory(capsys, tiny_sdar):
     code, out, _ = run(capsys, "doctor", str(tiny_sdar(block_length=8)))
     assert code == 0
     assert "block_size in config.json" in out
+    assert "parameters" in out
+    assert "row invariance" in out
+    directory = tiny_sdar(block_length=8, name="SDAR-b8")
+    config = json.loads((directory / "config.json").read_text())
+    del config["block_size"]
+    (directory / "config.json").write_text(json.dumps(config))
+    assert "8 (the name's suffix -b8)" in run(capsys, "doctor", str(directory))[1]
+
+
+def test_doctor_says_when_rows_are_not_invariant(capsys, monkeypatch):
+    monkeypatch.setattr("dlmspec.cli.doctor.row_invariant", lambda: [3, 5])
+    code, out, _ = run(capsys, "doctor")
+    assert code == 1
+    assert "FAILS for [3, 5] rows" in out
+
+
+def test_a_directory_that_is_no_model_or_lacks_a_tensor(capsys, tiny_sdar, tmp_path):
+    code, _, err = run(capsys, "generate", str(tmp_path), "hi")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "not a model directory" in err
+    directory = tiny_sdar(block_length=8)
+    weights = load_file(directory / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    code, _, err = run(capsys, "generate", str(directory), "hi")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "model.layers.1.mlp.up_proj.weight" in err
 
 
 @pytest.mark.parametrize(
@@ -129,6 +186,13 @@ def test_doctor_knows_this_machine_and_a_directory(capsys, tiny_sdar):
         (["verify", "pocket", "--prompts", "poetry"], "poetry"),
         (["bench", "pocket", "--prompts", "poetry", "--allow-busy"], "poetry"),
         (["bench", "pocket", "--json", "/no/such/folder/out.json"], "cannot write"),
+        (["bench", "pocket", "--plots", "/dev/null/plots"], "cannot write into"),
+        (["train-drafter", "no-records", "--out", "/dev/null/drafter"], "cannot write into"),
+        (["record", "pocket", "--prompts", "math", "--out", "/dev/null/records"], "cannot write into"),
+        (["verify", "pocket", "--drafters", ","], "lists nothing"),
+        (["verify", "pocket", "--budgets", "four"], "--budgets"),
+        (["verify", "pocket", "--budgets", "0", "--prompts", "math", "--limit", "1"], "budget must be at least 1"),
+        (["sing"], "COMMAND"),
         (["record", "pocket", "--prompts", "nowhere.jsonl", "--out", "records"], "nowhere.jsonl"),
         (["train-drafter", "no-records", "--out", "drafter"], "no recording"),
         (["doctor", "no-such-model"], "no model is called"),

@@ -1,7 +1,8 @@
 """The library's front: names, prompts in all forms, batches, seeds, streams.
 
 Catches: options silently ignored, a batch row that depends on its peers, a stream that loses or repeats commits,
-a wrong drafter for the rule, text with masks or behind a stop string, missing or damaged files without a remedy.
+a wrong drafter for the rule, text with masks or behind a stop string, an answer that is silently empty because its
+tokenizer has another file name, missing or damaged files without a remedy.
 """
 
 import json
@@ -11,7 +12,7 @@ import pytest
 
 import dlmspec
 from dlmspec.drafters.registry import fitting_drafter, make_drafter
-from dlmspec.engine import is_batch
+from dlmspec.engine import find_stop, is_batch
 from dlmspec.rules import LowConfidenceDynamic, LowConfidenceStatic
 from dlmspec.shipped import find_model, shipped_names
 
@@ -86,6 +87,37 @@ def test_bad_options_are_refused(lm, options, error, message):
 def test_text_needs_a_tokenizer(lm):
     with pytest.raises(ValueError, match="no usable tokenizer"):
         lm.encode("hello")
+    with pytest.raises(ValueError, match="no usable tokenizer"):
+        lm.generate([3, 4], stop_strings=["."])
+    assert lm.generate([3, 4], max_new_tokens=4).text == ""
+
+
+def test_a_stream_checks_its_options_at_the_call(lm):
+    with pytest.raises(TypeError, match="bogus"):
+        lm.stream([3, 4], bogus=1)
+    with pytest.raises(ValueError, match="unknown drafter"):
+        lm.stream([3, 4], drafter="psychic")
+
+
+def test_parity_takes_one_prompt_and_refuses_none(lm):
+    report = lm.verify_parity([3, 4, 5], drafters=["confidence"], budgets=(4,), max_new_tokens=5)
+    assert report.decodes == 2
+    with pytest.raises(ValueError, match="no prompts"):
+        lm.verify_parity([], max_new_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "place"),
+    [
+        ("one two", "two", 4),
+        ("one two", ["two", "one"], 0),
+        ("one two", ["three", ""], None),
+        ("one two", (), None),
+        ("abc", ["abc", "b"], 1),  # `b` is complete first, whatever follows
+    ],
+)
+def test_the_stop_string_that_is_complete_first_wins(text, stops, place):
+    assert find_stop(text, stops) == place
 
 
 def test_forms_of_prompts_are_told_apart():
@@ -123,6 +155,7 @@ def test_the_shipped_model_answers_in_text(pocket):
     cut = pocket.generate(prompt, max_new_tokens=48, stop_strings=[stop])
     assert cut.finish_reason == "stop_string"
     assert cut.text == out.text[: out.text.find(stop)]
+    assert "".join(e.text for e in [*pocket.stream(prompt, max_new_tokens=48, stop_strings=stop)][-1:]) == cut.text
     with pytest.raises(ValueError, match="no chat template"):
         pocket.generate([{"role": "user", "content": "hi"}])
 
@@ -139,6 +172,32 @@ def test_a_stream_commits_every_token_once(pocket, temperature):
         text = event.text
     assert tuple(committed[i] for i in range(len(out.token_ids))) == out.token_ids
     assert text == out.text
+
+
+def test_half_a_character_does_not_break_the_text(pocket):
+    ids = pocket.encode("é€")
+    for count in range(len(ids) + 1):
+        assert isinstance(pocket.decode_text(ids[:count]), str)
+    assert pocket.decode_text([*ids, pocket.target.spec.mask_id, *pocket.target.spec.stop_ids]) == "é€"
+
+
+def test_a_tokenizer_in_the_qwen_files_gives_text_and_runs_no_remote_code(pocket, tmp_path):
+    """SDAR's releases hold vocab.json and merges.txt, not tokenizer.json."""
+    directory = tmp_path / "pocket"
+    shutil.copytree(find_model("pocket"), directory)
+    content = json.loads((directory / "tokenizer.json").read_text())
+    (directory / "tokenizer.json").unlink()
+    (directory / "vocab.json").write_text(json.dumps(content["model"]["vocab"]))
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
+    (directory / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    added = {str(t["id"]): {"content": t["content"], "special": True} for t in content["added_tokens"]}
+    settings = {"tokenizer_class": "Qwen2Tokenizer", "mask_token": "<|mask|>", "added_tokens_decoder": added}
+    settings["auto_map"] = {"AutoTokenizer": ["tokenization_remote.Remote", None]}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    (directory / "tokenization_remote.py").write_text("raise SystemExit('remote code ran')\n")
+    ids = pocket.encode("In the beginning")
+    options = {"max_new_tokens": 8, "drafter": "confidence"}
+    assert dlmspec.load(directory).generate(ids, **options).text == pocket.generate(ids, **options).text != ""
 
 
 def test_a_damaged_shipped_copy_is_refused(tmp_path):

@@ -1,7 +1,8 @@
 """What is importable from where.
 
 Catches: a root `kernels` or `models` package that shadows others, transformers imported by `import dlmspec`, shipped
-models missing from a wheel, transformers broken when the PyPI package `kernels` is installed.
+models missing from a wheel, transformers broken when the PyPI package `kernels` is installed, results of an installed
+package that name the commit of the checkout around it.
 """
 
 import subprocess
@@ -10,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from dlmspec import provenance
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,6 +36,17 @@ def test_transformers_imports_from_the_root_beside_the_kernels_package(tmp_path)
     run = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; sys.path.append({str(tmp_path)!r}); {code}"
     subprocess.run([sys.executable, "-c", run], check=True, cwd=ROOT)
     subprocess.run([sys.executable, "-c", "from transformers import Qwen3ForCausalLM"], check=True, cwd=ROOT)
+
+
+def test_an_installed_package_names_no_commit(monkeypatch, tmp_path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=n@localhost"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "another project"], check=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "site-packages" / "dlmspec" / "provenance.py"))
+    (tmp_path / "site-packages").mkdir()
+    assert provenance.git_commit() is None
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "dlmspec" / "provenance.py"))
+    assert provenance.git_commit()
 
 
 @pytest.mark.slow

@@ -87,6 +87,8 @@ def test_pairs_stay_within_one_block_and_prompt(records):
         assert torch.equal(place[source, :2], place[label, :2])
         assert torch.equal(place[label, 2] - place[source, 2], staleness)
         assert ((place[source, 0] % 3 == 0) == is_held_out).all()
+    greedy, sampled = (set(place[records["sampled"] == s, 0].tolist()) for s in (False, True))
+    assert greedy == sampled == set(range(len(PROMPTS))), "a prompt is held out at every temperature or at none"
     # 6 steps in a full block: 5 + 4 + 3 + 2 + 1 pairs
     assert len(train) + len(held_out) > 2 * len(PROMPTS) * 15
 
@@ -134,6 +136,8 @@ def test_another_recording_is_not_mixed_in(target, tmp_path):
     RecordJob(target, PROMPTS[:2], CONFIGS[:1], tmp_path).run()
     with pytest.raises(ValueError, match="another recording"):
         RecordJob(target, PROMPTS[:2], CONFIGS[1:], tmp_path).run()
+    with pytest.raises(ValueError, match="another recording"):
+        RecordJob(target, PROMPTS[1:3], CONFIGS[:1], tmp_path).run()
 
 
 def test_damaged_recordings_are_refused(target, tmp_path):

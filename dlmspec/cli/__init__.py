@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -12,9 +13,16 @@ from dlmspec.cli import benching, doctor, generating, training, verifying
 COMMANDS = (generating, verifying, benching, training, doctor)
 
 
+class LineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see `{self.prog} --help`")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All commands with their flags."""
-    parser = argparse.ArgumentParser(
+    parser = LineParser(
         prog="dlmspec", description="Lossless speculative decoding for masked-diffusion language models."
     )
     parser.add_argument("--version", action="version", version=__version__)
@@ -26,8 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = build_parser().parse_args(argv)
     try:
+        arguments = build_parser().parse_args(argv)
         return arguments.run(arguments)
     except KeyboardInterrupt:
         return fail("interrupted", 130)

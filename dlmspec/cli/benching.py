@@ -1,6 +1,7 @@
 """`bench`: passes and seconds against the reference, behind the parity gate; `--stale` reports what drafters read."""
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 from dlmspec.bench import exit_status, run_bench
@@ -12,6 +13,7 @@ from dlmspec.cli.options import (
     add_json,
     add_model,
     add_rule,
+    check_directory,
     check_writable,
     console_for,
     listed,
@@ -47,12 +49,13 @@ def register(commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if a decode differs from the reference: then that row shows no speed."""
     check_writable(arguments.json)
+    check_plots(arguments.plots)
     use_threads(arguments)
     lm = load(arguments.model, dtype=arguments.dtype)
     if arguments.stale:
         return report_stale(arguments, lm)
     console, load_now = console_for(arguments.json), machine_load()
-    with progress_bar(1) as show:
+    with progress_bar() as show:
         rows = run_bench(
             target=lm.target,
             encode=lm.encode,
@@ -61,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             model_name=arguments.model,
             accuracy=arguments.accuracy,
             allow_busy=arguments.allow_busy,
-            progress=lambda done, total, text: show(done / max(1, total), text),  # type: ignore[arg-type]
+            progress=lambda done, total, text: show(done, text, total),
             prompts=arguments.prompts,
             drafters=arguments.drafters,
             budgets=arguments.budgets,
@@ -73,12 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for table in bench_tables(rows):
         console.print(table)
+    content = [row.as_dict() for row in rows]
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(load_now.as_dict()), "rows": content})
     if arguments.plots:
         for path in write_plots(rows, Path(arguments.plots)):
             console.print(f"wrote {path}")
-    content = [row.as_dict() for row in rows]
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(load_now.as_dict()), "rows": content})
     return exit_status(rows)
+
+
+def check_plots(directory: str | None) -> None:
+    """Raises ValueError now, before the work, if the plots could not be drawn or written."""
+    check_directory(directory)
+    if directory is not None and find_spec("matplotlib") is None:
+        raise ValueError("--plots needs matplotlib; install dlmspec[bench]")
 
 
 def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
@@ -86,7 +96,7 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
     rule = rule_from(arguments.rule, arguments)
     drafter = lm.drafter("auto", rule)
     scorer = order_scorer(drafter.order) if isinstance(drafter, SpotDrafter) else None
-    with progress_bar(1) as show:
+    with progress_bar() as show:
         rows = stale_report(
             target=lm.target,
             encode=lm.encode,
@@ -97,7 +107,7 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,
             scorer=scorer,
-            progress=lambda done, total, text: show(done / max(1, total), text),  # type: ignore[arg-type]
+            progress=lambda done, total, text: show(done, text, total),
         )
     console_for(arguments.json).print(stale_table(rows))
     write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [row.as_dict() for row in rows]})

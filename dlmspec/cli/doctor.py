@@ -1,14 +1,15 @@
 """`doctor`: what this machine has, what a directory is recognised as, and whether rows are invariant here."""
 
 import argparse
+import math
 import platform
 
 import torch
 from rich.table import Table
 
 from dlmspec.cli.options import console_for
-from dlmspec.models.loader import checkpoint_dtype
-from dlmspec.models.spec import read_config, spec_from_directory
+from dlmspec.models.loader import checkpoint_dtype, expected_shapes
+from dlmspec.models.spec import ModelSpec, read_config, spec_from_directory
 from dlmspec.models.transformer import row_invariant
 from dlmspec.provenance import package_versions
 from dlmspec.shipped import find_model, shipped_names
@@ -25,9 +26,16 @@ def register(commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if rows are not invariant here: parity is then reported, not promised."""
     console = console_for()
-    if arguments.model:
-        console.print(model_table(arguments))
-        return 0
+    table = model_table(arguments) if arguments.model else machine_table()
+    failing = row_invariant()
+    verdict = "ok" if not failing else f"FAILS for {failing[:5]} rows: parity is not promised here"
+    table.add_row("row invariance", verdict)
+    console.print(table)
+    return 1 if failing else 0
+
+
+def machine_table() -> Table:
+    """Versions, processor, GPU, and what is shipped."""
     table = Table(title="this machine", show_header=False)
     for name, value in package_versions().items():
         table.add_row(name, value or "missing")
@@ -35,13 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     table.add_row("GPU", torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none")
     table.add_row("shipped targets", ", ".join(shipped_names()) or "none")
     table.add_row("shipped drafters", ", ".join(shipped_names(drafters=True)) or "none")
-    failing = row_invariant()
-    table.add_row(
-        "row invariance",
-        "ok" if not failing else f"FAILS for {failing[:5]} rows: parity is not promised here",
-    )
-    console.print(table)
-    return 1 if failing else 0
+    return table
 
 
 def model_table(arguments: argparse.Namespace) -> Table:
@@ -51,22 +53,32 @@ def model_table(arguments: argparse.Namespace) -> Table:
     spec = spec_from_directory(directory, block_length=arguments.block_length, mask_id=arguments.mask_id)
     table = Table(title=str(directory), show_header=False)
     table.add_row("family", f"{spec.family} (model_type {config.get('model_type')!r})")
-    table.add_row(
-        "block length",
-        f"{spec.block_length} ({source(config, arguments.block_length, 'block_size', 'block_length')})",
-    )
-    table.add_row("mask id", f"{spec.mask_id} ({source(config, arguments.mask_id, 'mask_token_id')})")
+    table.add_row("block length", f"{spec.block_length} ({block_length_source(config, spec, arguments.block_length)})")
+    table.add_row("mask id", f"{spec.mask_id} ({mask_id_source(config, arguments.mask_id)})")
     table.add_row("stop ids", ", ".join(map(str, spec.stop_ids)) or "none")
     table.add_row("dtype of the files", str(checkpoint_dtype(directory)).removeprefix("torch."))
+    table.add_row("parameters", f"{sum(map(math.prod, expected_shapes(spec).values())):,}")
     table.add_row("context", f"{spec.max_position_embeddings} positions")
     shape = f"{spec.num_layers} layers, width {spec.hidden_size}, {spec.num_heads}/{spec.num_kv_heads} heads"
     table.add_row("shape", f"{shape}, vocabulary {spec.vocab_size}")
     return table
 
 
-def source(config: dict, explicit: int | None, *keys: str) -> str:
-    """Where a value came from."""
+def block_length_source(config: dict, spec: ModelSpec, explicit: int | None) -> str:
+    """Where the block length came from, in the order in which it is looked for."""
     if explicit is not None:
         return "given"
-    found = [key for key in keys if config.get(key) is not None]
-    return f"{found[0]} in config.json" if found else "the family's default, the directory's name or its tokenizer"
+    for key in ("block_size", "block_length"):
+        if config.get(key) is not None:
+            return f"{key} in config.json"
+    suffix = f"-b{spec.block_length}"
+    return f"the name's suffix {suffix}" if suffix in spec.name else "the family's default"
+
+
+def mask_id_source(config: dict, explicit: int | None) -> str:
+    """Where the mask id came from."""
+    if explicit is not None:
+        return "given"
+    if config.get("mask_token_id") is not None:
+        return "mask_token_id in config.json"
+    return "the tokenizer's mask token, or the family's default if it has none"

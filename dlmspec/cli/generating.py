@@ -126,7 +126,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     names = list(dict.fromkeys(["confidence-tree", lm.drafter("auto", config.rule).name]))
     decoders = [(name, budget) for name in names for budget in DEMO_BUDGETS]
     table, rows, exact = comparison_table("reference (with store passes) against speculation"), [], True
-    with progress_bar(len(prompts) * (1 + len(decoders))) as show:
+    with progress_bar(len(prompts) * len(decoders)) as show:
         done = 0
         for domain, prompt in prompts:
             ids = lm.encode(prompt.prompt)

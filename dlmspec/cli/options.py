@@ -23,7 +23,10 @@ def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
     """An argparse type: comma-separated values."""
 
     def parse(text: str) -> list[T]:
-        return [kind(part.strip()) for part in text.split(",") if part.strip()]
+        values = [kind(part.strip()) for part in text.split(",") if part.strip()]
+        if not values:
+            raise argparse.ArgumentTypeError(f"{text!r} lists nothing; give at least one value")
+        return values
 
     parse.__name__ = f"comma-separated {kind.__name__}"
     return parse
@@ -81,14 +84,38 @@ def check_writable(path: str | None) -> None:
     if path in (None, "-"):
         return
     assert path is not None
-    probe = Path(path + ".tmp")
     try:
-        probe.touch()
-        probe.unlink()
         if Path(path).is_dir():
             raise IsADirectoryError("it is a directory")
+        probe(temporary_name(Path(path)))
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
+
+
+def check_directory(path: str | Path | None) -> None:
+    """Raises ValueError now, before the work, if results could not be written into that directory; creates nothing."""
+    if path is None:
+        return
+    place = Path(path)
+    while not place.exists():
+        place = place.parent
+    try:
+        if not place.is_dir():
+            raise NotADirectoryError(f"{place} is a file")
+        probe(temporary_name(place / "probe"))
+    except OSError as error:
+        raise ValueError(f"cannot write into {path}: {error.strerror or error}; choose another place") from error
+
+
+def temporary_name(path: Path) -> Path:
+    """A name beside `path` that is nobody else's."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def probe(path: Path) -> None:
+    """Create and remove a file; never touches one that is there."""
+    path.touch(exist_ok=False)
+    path.unlink()
 
 
 def write_json(path: str | None, content: Any) -> None:
@@ -99,7 +126,7 @@ def write_json(path: str | None, content: Any) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    temporary = Path(path + ".tmp")
+    temporary = temporary_name(Path(path))
     temporary.write_text(text)
     os.replace(temporary, path)
 
@@ -111,15 +138,15 @@ def console_for(json_path: str | None = None) -> Console:
 
 
 @contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[int, str], None]]:
-    """A bar on stderr; call it with the steps done in all and a word on what is being done."""
+def progress_bar(total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar on stderr; call it with the steps done in all, a word on what is being done, and a total learnt late."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
 
-        def show(done: int, text: str) -> None:
-            progress.update(task, completed=done, description=text)
+        def show(done: int, text: str, total: int | None = None) -> None:
+            progress.update(task, completed=done, description=text, total=total)
 
         yield show
 

@@ -10,6 +10,7 @@ from dlmspec.cli.options import (
     add_json,
     add_model,
     add_rule,
+    check_directory,
     check_writable,
     console_for,
     listed,
@@ -37,7 +38,7 @@ def register(commands) -> None:
     add_rule(parser)
     parser.set_defaults(run=run_record)
     parser = commands.add_parser("train-drafter", help="train an order model on a recording")
-    parser.add_argument("records", type=Path, metavar="RECORDS")
+    parser.add_argument("records", type=Path, metavar="RECORDS", nargs="+", help="directories of recordings")
     parser.add_argument("--out", type=Path, required=True, help="drafter directory")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch", type=int, default=256)
@@ -49,8 +50,7 @@ def register(commands) -> None:
 
 
 def run_record(arguments: argparse.Namespace) -> int:
-    if not arguments.out.is_dir():
-        check_writable(str(arguments.out))
+    check_directory(arguments.out)
     use_threads(arguments)
     lm = load(arguments.model, dtype=arguments.dtype)
     prompts = [lm.encode(prompt.prompt) for prompt in load_prompts(arguments.prompts, arguments.limit)]
@@ -73,8 +73,9 @@ def run_record(arguments: argparse.Namespace) -> int:
 
 def run_train(arguments: argparse.Namespace) -> int:
     check_writable(arguments.json)
+    check_directory(arguments.out)
     use_threads(arguments)
-    records = read_records(arguments.records)
+    records = read_records(*arguments.records)
     plan = DrafterPlan(steps=arguments.steps, batch=arguments.batch, seed=arguments.seed)
     start = load_order_model(arguments.start) if arguments.start else None
     with progress_bar(plan.steps) as show:

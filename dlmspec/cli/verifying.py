@@ -54,8 +54,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
         domain_name(name): [lm.encode(prompt.prompt) for prompt in load_prompts(name, arguments.limit)]
         for name in arguments.prompts
     }
-    drafters = [lm.drafter(name, configs[0].rule) for name in arguments.drafters]
-    per_config = 1 + len(drafters) * len(arguments.budgets)
+    # by rule: `auto` is another drafter under another rule
+    drafters = {config.rule: [lm.drafter(name, config.rule) for name in arguments.drafters] for config in configs}
+    per_config = 1 + len(arguments.drafters) * len(arguments.budgets)
     total = len(configs) * per_config * sum(len(rows) for rows in prompts.values())
     rows, done = [], 0
     with progress_bar(total) as show:
@@ -65,9 +66,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
             done += count
             show(done, "decodes compared")
 
-        check = ParityCheck(lm.target, drafters, arguments.budgets, advance)
         for domain, ids in prompts.items():
-            rows.extend(check.run(domain, ids, configs))
+            for config in configs:
+                check = ParityCheck(lm.target, drafters[config.rule], arguments.budgets, advance)
+                rows.extend(check.run(domain, ids, [config]))
     report = ParityReport(tuple(rows))
     console_for(arguments.json).print(parity_table(report))
     content = [{"target": arguments.model, "dtype": str(lm.target.dtype), **asdict(row)} for row in rows]
@@ -90,6 +92,12 @@ def parity_table(report: ParityReport) -> Table:
         cell[0] += row.identical
         cell[1] += row.decodes
     for (rule, temperature), cells in counts.items():
-        texts = [f"{same}/{all_}" if same == all_ else f"[red]{same}/{all_}[/red]" for same, all_ in cells.values()]
-        table.add_row(rule, f"{temperature:g}", *texts)
+        table.add_row(rule, f"{temperature:g}", *(share(same, decodes) for same, decodes in cells.values()))
     return table
+
+
+def share(same: int, decodes: int) -> str:
+    """`same/decodes`, red if they differ, a dash if nothing was compared."""
+    if not decodes:
+        return "–"
+    return f"{same}/{decodes}" if same == decodes else f"[red]{same}/{decodes}[/red]"

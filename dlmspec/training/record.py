@@ -6,6 +6,7 @@ so an interrupted recording goes on with the next prompt and a finished one is n
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,7 @@ def record_prompt(target: Target, prompt_ids: list[int], config: DecodeConfig, p
 
 @dataclass(frozen=True, slots=True)
 class RecordJob:
-    """Decode every prompt once per config; ids of prompts count through all of them."""
+    """Decode every prompt once per config; a prompt has one number under all of them, so none is split in training."""
 
     target: Target
     prompts: Sequence[list[int]]
@@ -94,7 +95,7 @@ class RecordJob:
         for start in range(manifest["done"], len(tasks), PROMPTS_PER_SHARD):
             rows = []
             for number, (prompt, config) in enumerate(tasks[start : start + PROMPTS_PER_SHARD], start):
-                rows.append(record_prompt(self.target, prompt, config, number))
+                rows.append(record_prompt(self.target, prompt, config, number % len(self.prompts)))
                 if self.progress is not None:
                     self.progress(number + 1, len(tasks))
             self._write_shard(manifest, rows, start)
@@ -106,6 +107,7 @@ class RecordJob:
             "target": self.target.spec.name,
             "block_length": self.target.spec.block_length,
             "num_prompts": len(self.prompts),
+            "prompts_crc32": zlib.crc32(repr(self.prompts).encode()),
             "configs": [repr(config) for config in self.configs],
         }
         if path.exists():
@@ -139,25 +141,23 @@ class RecordJob:
         os.replace(temporary, self.directory / "manifest.json")
 
 
-def read_records(directory: Path) -> dict[str, Tensor]:
-    """All recorded steps of a directory, stacked in order.
+def read_records(*directories: Path) -> dict[str, Tensor]:
+    """All recorded steps of the directories, stacked in order.
 
-    Raises ValueError if there is no recording.
+    Raises ValueError if one holds no recording.
     """
-    return {name: torch.cat(parts) for name, parts in _columns(directory).items()}
-
-
-def _columns(directory: Path) -> dict[str, list[Tensor]]:
-    path = directory / "manifest.json"
-    if not path.is_file():
-        raise ValueError(f"{directory} holds no recording: manifest.json is missing; run `dlmspec record` first")
     columns: dict[str, list[Tensor]] = {}
-    for shard in _shards(directory, json.loads(path.read_text())["shards"]):
-        for name, tensor in shard.items():
-            columns.setdefault(name, []).append(tensor)
-    if not columns:
-        raise ValueError(f"the recording in {directory} has no steps yet; run `dlmspec record` again")
-    return columns
+    for directory in directories:
+        path = directory / "manifest.json"
+        if not path.is_file():
+            raise ValueError(f"{directory} holds no recording: manifest.json is missing; run `dlmspec record` first")
+        names = json.loads(path.read_text())["shards"]
+        if not names:
+            raise ValueError(f"the recording in {directory} has no steps yet; run `dlmspec record` again")
+        for shard in _shards(directory, names):
+            for name, tensor in shard.items():
+                columns.setdefault(name, []).append(tensor)
+    return {name: torch.cat(parts) for name, parts in columns.items()}
 
 
 def _shards(directory: Path, names: list[str]) -> Iterator[dict[str, Tensor]]:
