@@ -90,6 +90,7 @@ def run_pass(request: Request, book: EvidenceBook, drafter: Drafter, budget: int
     drafted = time.perf_counter()
     tree = drafter.propose(draft_context(request, book), budget)
     stats.draft_seconds += time.perf_counter() - drafted
+    check_tree(request, tree, drafter, budget)
     copies = tree_copies(request, tree)
     output = request.target.forward(request.cache, copies)
     offset = len(copies) - len(tree)
@@ -102,6 +103,19 @@ def run_pass(request: Request, book: EvidenceBook, drafter: Drafter, budget: int
         drafted = time.perf_counter()
         book.update(request, tree, output, offset, verification)
         stats.draft_seconds += time.perf_counter() - drafted
+
+
+def check_tree(request: Request, tree: DraftTree, drafter: Drafter, budget: int) -> None:
+    """Hold a drafter to its contract: the walk starts at node 0, and figures count the budget.
+
+    Raises ValueError naming the drafter.
+    """
+    if not 1 <= len(tree) <= budget:
+        raise ValueError(f"drafter {drafter.name} proposed {len(tree)} states for a budget of {budget}")
+    if tree.nodes[0].state != request.root:
+        raise ValueError(f"drafter {drafter.name} proposed a tree whose first node is not the current state")
+    if any(request.block + node.block >= request.num_blocks for node in tree.nodes):
+        raise ValueError(f"drafter {drafter.name} proposed a state behind the last block")
 
 
 def draft_context(request: Request, book: EvidenceBook) -> DraftContext:

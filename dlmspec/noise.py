@@ -54,7 +54,7 @@ def philox_bits(seed: int, positions: NDArray[np.int64], step: int, vocab_size: 
     """The 32 random bits of every token at `positions` `[P]` (absolute) and `step`: uint32 `[P, V]`.
 
     Key = low and high word of the 64-bit seed; counter = (position, step, token // 4, stream 0); word token %
-    4. These bits are the same in every implementation (design, section 5).
+    4. These bits are the same in every implementation.
     """
     groups = -(-vocab_size // 4)
     counter = (

@@ -1,8 +1,7 @@
 """Commit rules: which masked positions of a block one denoising step commits.
 
 A rule is one pure function of (scores, mask, step). Knows nothing of logits, noise or models.
-Facts on the families' own rules: `research/models_engines.md` section 1.6 and `research/lossless.md` section
-3.1.
+Sources: SDAR's generate.py (sequential, static, dynamic), JetEngine (entropy_bounded), Fast-dLLM (factor).
 """
 
 import math

@@ -89,8 +89,8 @@ def score(logits: Tensor, gumbel: Tensor | None, sampling: Sampling, *, mask_id:
     """Token, confidence and (if asked) entropy of each row of `logits` `[..., V]`, on their device, in fp32.
 
     `gumbel` `[..., V]` is the noise of the same rows, unused at T = 0. The mask id and `suppress_tokens` are
-    removed before anything else, from the softmax too; ties go to the lowest id. Source: design, section 3,
-    items 1 to 3. ValueError: NaN or +inf logits, no token left, noise missing.
+    removed before anything else, from the softmax too; ties go to the lowest id.
+    ValueError: NaN or +inf logits, no token left, noise missing.
     """
     shape = logits.shape[:-1]
     raw = _suppressed(logits, sampling, mask_id)

@@ -58,7 +58,7 @@ class DraftTree:
 
     @property
     def expected_steps(self) -> float:
-        """Reference steps that the drafter expects this pass to advance (design: 1 + mass of non-final nodes)."""
+        """Reference steps that the drafter expects this pass to advance (1 + mass of non-final nodes)."""
         return 1.0 + sum(node.mass for node in self.nodes[1:] if not node.is_final)
 
 

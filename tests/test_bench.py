@@ -37,7 +37,6 @@ from dlmspec.request import DecodeOutput
 from dlmspec.state import BlockState
 from dlmspec.stats import DecodeStats
 
-# design, section 14
 KEYS = [
     "target", "dtype", "block_length", "domain", "rule", "rule_args", "temperature", "noise", "cache", "seed",
     "drafter", "budget", "prompts", "tokens", "passes", "passes_reference", "passes_reference_store",

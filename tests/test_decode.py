@@ -154,25 +154,37 @@ def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, dr
     assert stops in ([], [len(output.token_ids) - 1])
 
 
-@pytest.mark.parametrize("early_stop", [True, False])
-def test_early_stop_changes_passes_but_not_ids(early_stop):
-    target = make_target(4)
-    prompt = [5, 6, 7]
-    full = reference_decode(target, prompt, DecodeConfig(max_new_tokens=21, early_stop=False))
-    cut = reference_decode(target, prompt, DecodeConfig(max_new_tokens=21, early_stop=early_stop))
-    assert cut.token_ids == full.token_ids
-    assert cut.stats.num_passes <= full.stats.num_passes
+def test_early_stop_saves_passes_and_changes_no_id():
+    """Both ends: the limit inside a block, and a stop id that leaves later positions undecided."""
+    saved = []
+    for seed in range(12):
+        plain = reference_decode(
+            make_target(4, stop=-1, seed=seed), [5, 6, 7], DecodeConfig(max_new_tokens=18, early_stop=False)
+        )
+        target = make_target(4, stop=plain.token_ids[9], seed=seed)
+        full, cut = (
+            reference_decode(target, [5, 6, 7], DecodeConfig(max_new_tokens=18, early_stop=early_stop))
+            for early_stop in (False, True)
+        )
+        assert cut.token_ids == full.token_ids
+        assert cut.finish_reason == full.finish_reason == "stop"
+        saved.append(full.stats.num_passes - cut.stats.num_passes)
+    assert min(saved) >= 0
+    assert max(saved) > 0
 
 
 def test_a_stop_id_ends_the_text_and_one_in_the_prompt_does_not():
     plain = reference_decode(make_target(4), [5, 6, 7], DecodeConfig(max_new_tokens=20))
     stop = plain.token_ids[len(plain.token_ids) // 2]
     target = make_target(4, stop=stop)
-    output = reference_decode(target, [5, stop, 7], DecodeConfig(max_new_tokens=20))
     again = reference_decode(target, [5, 6, 7], DecodeConfig(max_new_tokens=20))
     assert again.finish_reason == "stop"
     assert again.token_ids == plain.token_ids[: plain.token_ids.index(stop) + 1]
-    assert len(output.token_ids) >= 1
+    prompted = reference_decode(make_target(4, stop=28), [5, 28, 7], DecodeConfig(max_new_tokens=6))
+    without = reference_decode(make_target(4, stop=STOP), [5, 28, 7], DecodeConfig(max_new_tokens=6))
+    assert 28 not in without.token_ids
+    assert prompted.finish_reason == "length"
+    assert prompted.token_ids == without.token_ids
 
 
 def test_passes_are_counted_as_the_families_count_them():
@@ -238,6 +250,63 @@ def test_bad_prompts_are_refused(prompt, message):
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DecodeConfig(**options)
+
+
+class UnfaithfulDrafter:
+    """Breaks the contract in one of three ways."""
+
+    name = "unfaithful"
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def begin(self, target, prompt_ids, config) -> None: ...
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        root = context.root
+        if self.fault == "root":
+            return DraftTree.from_root(BlockState((9,) * len(root.tokens), root.step))
+        tree = DraftTree.from_root(root)
+        if self.fault == "budget":
+            for token in range(2, 20):
+                tree.add(DraftNode(BlockState((token, *root.tokens[1:]), root.step + 1), 0, (), 0.1, False))
+            return tree
+        final = tree.add(DraftNode(BlockState((9,) * len(root.tokens), root.step + 1), 0, (), 0.1, True))
+        tree.add(DraftNode(context.fresh_state(context.block + 1), 1, (final,), 0.1, False))
+        return tree
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"), [("root", "first node"), ("budget", "19 states"), ("block", "last block")]
+)
+def test_a_drafter_that_breaks_its_contract_is_refused(fault, message):
+    with pytest.raises(ValueError, match=f"unfaithful.*{message}"):
+        decode(make_target(4), [5], DecodeConfig(max_new_tokens=3), drafter=UnfaithfulDrafter(fault), budget=6)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=1.0, top_k=1), Sampling(temperature=0.8, top_p=0.5)])
+def test_filtered_tokens_get_no_nodes(sampling):
+    """A token that the filter excludes can never be committed, so it must not cost a state."""
+    seen = []
+
+    class Watched(SpotDrafter):
+        def propose(self, context, budget):
+            tree = super().propose(context, budget)
+            evidence = context.evidence.get(context.block)
+            for node in tree.nodes[1:]:
+                if node.block == 0 and evidence is not None:
+                    for position in context.root.masked_positions(MASK):
+                        token = node.state.tokens[position]
+                        row = evidence.positions.index(position)
+                        seen.append(token == MASK or bool(evidence.log_probs[row, token] > float("-inf")))
+            return tree
+
+    spot = untrained_spot()
+    config = DecodeConfig(max_new_tokens=16, sampling=sampling)
+    output = decode(make_target(4), [5, 6], config, drafter=Watched(spot.model, spot.table), budget=12)
+    assert output.token_ids == reference_decode(make_target(4), [5, 6], config).token_ids
+    assert len(seen) > 50
+    assert all(seen)
 
 
 def test_a_budget_below_one_is_refused():

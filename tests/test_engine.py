@@ -138,8 +138,7 @@ def test_unknown_models_are_refused_with_the_shipped_names(tmp_path):
 
 
 def test_the_drafter_fits_target_and_rule():
-    if "pocket-spot" in shipped_names(drafters=True):
-        assert fitting_drafter("pocket", LowConfidenceStatic(), 16).name == "spot"
+    assert fitting_drafter("pocket", LowConfidenceStatic(), 16).name == "spot"
     assert fitting_drafter("pocket", LowConfidenceDynamic(), 16).name == "confidence"
     assert fitting_drafter("another", LowConfidenceStatic(), 16).name == "confidence"
     with pytest.raises(ValueError, match="no drafter is shipped for target 'another'"):

@@ -57,7 +57,12 @@ def test_the_wheel_holds_the_package_and_the_shipped_models(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"dlmspec"}
-    for needed in ("_shipped/pocket/model.safetensors", "_shipped/pocket/tokenizer.json", "bench/prompts/math.jsonl"):
+    for needed in (
+        "_shipped/pocket/model.safetensors",
+        "_shipped/pocket/tokenizer.json",
+        "_shipped/pocket-spot/calibration.json",
+        "bench/prompts/math.jsonl",
+    ):
         assert f"dlmspec/{needed}" in names
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)

@@ -56,7 +56,7 @@ def slow_best(keys: dict[int, float], count: int) -> set[int]:
 
 
 def slow_select(rule, confidence, entropy, masked, step) -> set[int]:
-    """One row of each rule, straight from design section 3 item 4."""
+    """One row of each rule, written in plain Python."""
     positions = [i for i, flag in enumerate(masked) if flag]
     if not positions:
         return set()

@@ -73,7 +73,7 @@ def slow_kept(values: list[float], top_k: int, top_p: float) -> set[int]:
 
 
 def slow_score(row: list[float], gumbel: list[float], sampling: Sampling, mask_id: int | None):
-    """Token, {confidence by name}, entropy, filtered log-probabilities of one row, as the design says."""
+    """Token, {confidence by name}, entropy, filtered log-probabilities of one row."""
     removed = {*sampling.suppress_tokens, mask_id}
     raw = [-INF if i in removed else value for i, value in enumerate(row)]
     greedy = sampling.temperature == 0

@@ -33,7 +33,7 @@ def register(commands) -> None:
     parser.add_argument("--prompts", type=listed(str), default=["math", "code", "prose"])
     parser.add_argument("--limit", type=int, default=20, help="prompts per domain")
     parser.add_argument("--temperature", type=listed(float), default=[0.0])
-    parser.add_argument("--drafters", type=listed(str), default=["confidence", "confidence-tree", "spot"])
+    parser.add_argument("--drafters", type=listed(str), default=["confidence", "confidence-tree", "auto"])
     parser.add_argument("--budgets", type=listed(int), default=[4, 8, 16, 32])
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)

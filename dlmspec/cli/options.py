@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -149,7 +149,3 @@ def progress_bar(total: int | None = None) -> Iterator[Callable[..., None]]:
             progress.update(task, completed=done, description=text, total=total)
 
         yield show
-
-
-def encode_prompts(encode: Callable[[str], list[int]], prompts: Sequence[Any]) -> list[list[int]]:
-    return [encode(prompt.prompt) for prompt in prompts]

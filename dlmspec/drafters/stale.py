@@ -5,7 +5,7 @@ from torch import Tensor
 
 from dlmspec.drafters.base import DraftContext
 from dlmspec.drafters.growth import Step
-from dlmspec.evidence import Candidates, Evidence
+from dlmspec.evidence import NEVER, Candidates, Evidence
 from dlmspec.rules import CommitRule, LowConfidenceStatic, num_transfer
 from dlmspec.state import BlockState
 from dlmspec.step import PositionScores
@@ -62,9 +62,12 @@ def position_steps(states: list[BlockState], weights: list[list[float]], token_p
     for state, row in zip(states, weights, strict=True):
         options: list[Step] = []
         for position in state.masked_positions(mask_id):
-            for token, probability in zip(candidates.ids[position], token_probs[position], strict=True):
+            log_probs = candidates.log_probs[position]
+            for token, log_prob, probability in zip(
+                candidates.ids[position], log_probs, token_probs[position], strict=True
+            ):
                 weight = row[position] * probability
-                if weight > NEGLIGIBLE:
+                if weight > NEGLIGIBLE and log_prob > NEVER:
                     options.append((weight, ((position, token),)))
         steps.append(options)
     return steps

@@ -12,7 +12,6 @@ from pathlib import Path
 # upper edges of −log p: 0 … 1e-4 is a nearly certain token
 EDGES = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.5, 4.0, 6.0)
 MAX_STALENESS = 8
-REGIMES = ("greedy", "sampled")
 
 
 def log_prob_bin(log_prob: float) -> int:

@@ -33,10 +33,6 @@ class Batch:
     domains: Tensor  # [R, T] int64, index into DOMAINS
     masked: Tensor  # [R, T] bool: masked in the first noised copy; the second masks the rest
 
-    @property
-    def num_tokens(self) -> int:
-        return self.tokens.numel()
-
 
 class TokenStream:
     """Documents of one domain as one token array that can be entered at any line start."""

@@ -46,7 +46,7 @@ class StepRecorder:
         top_ids = torch.full((length, TOP_K), -1, dtype=torch.int32)
         top_ids[evidence.positions, : evidence.top_ids.shape[-1]] = evidence.top_ids.int()
         ids = torch.full((MAX_STALENESS, length, NUM_RANKS), -1, dtype=torch.int32)
-        log_probs = torch.zeros(MAX_STALENESS, length, NUM_RANKS)
+        log_probs = torch.full((MAX_STALENESS, length, NUM_RANKS), NEVER)
         for depth in range(MAX_STALENESS):
             found, values = evidence.ranked(state.step + depth + 1)
             ids[depth, evidence.positions, : found.shape[-1]] = found.int()
@@ -108,6 +108,7 @@ class RecordJob:
             "block_length": self.target.spec.block_length,
             "num_prompts": len(self.prompts),
             "prompts_crc32": zlib.crc32(repr(self.prompts).encode()),
+            "target_crc32": weights_checksum(self.target),
             "configs": [repr(config) for config in self.configs],
         }
         if path.exists():
@@ -139,6 +140,15 @@ class RecordJob:
         temporary = self.directory / "manifest.tmp"
         temporary.write_text(json.dumps(manifest, indent=2) + "\n")
         os.replace(temporary, self.directory / "manifest.json")
+
+
+def weights_checksum(target: Target) -> int:
+    """Tells two targets of one name apart: CRC-32 of the dtype, the embedding and the last layer."""
+    transformer = target.transformer
+    checksum = zlib.crc32(str(target.dtype).encode())
+    for weight in (transformer.embedding, transformer.layers[-1].qkv, transformer.layers[-1].down):
+        checksum = zlib.crc32(weight.float().cpu().numpy().tobytes(), checksum)
+    return checksum
 
 
 def read_records(*directories: Path) -> dict[str, Tensor]:

@@ -162,6 +162,7 @@ class TargetTrainer:
         self.network = BlockDiffusionNetwork(spec)
         self.optimizers = make_optimizers(self.network, plan)
         self.step = plan.first_step
+        self.is_stepping = False  # inside the optimisers' step
         self.packer = corpus.packer(plan, spec)
         held_out = corpus.packer(plan, spec, held_out=True)
         self.held_out = [held_out.batch(EVALUATION_SEED + i, plan.rows) for i in range(6)]
@@ -206,12 +207,14 @@ class TargetTrainer:
             losses = forward(batch)
         ((losses * batch.weights).sum() / batch.weights.sum()).backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.is_stepping = True
         for optimizer, peak in zip(self.optimizers, (self.plan.matrix_rate, self.plan.other_rate), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = peak * self.plan.rate(self.step)
             optimizer.step()
             optimizer.zero_grad()
         self.step += 1
+        self.is_stepping = False
         counted = batch.weights >= 1.0
         rows = [counted & (batch.domains == number) for number in range(len(DOMAINS))]
         return torch.stack([losses.detach()[row].mean() for row in rows])
@@ -219,7 +222,8 @@ class TargetTrainer:
     def run(self) -> None:
         """Train to the plan's number of tokens with a progress bar, a log and regular checkpoints.
 
-        An interrupt keeps the step that was reached.
+        An interrupt between two optimiser steps keeps the step that was reached, one within falls back to the last
+        checkpoint.
         """
         forward = torch.compile(self.network) if self.plan.compile else self.network
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -235,8 +239,11 @@ class TargetTrainer:
                     if time.monotonic() - saved > self.plan.checkpoint_seconds:
                         self._checkpoint(progress, average)
                         saved = time.monotonic()
-            finally:
-                self._checkpoint(progress, average)
+            except KeyboardInterrupt:
+                if not self.is_stepping:  # a half-taken step must not replace the last checkpoint
+                    self._checkpoint(progress, average)
+                raise
+            self._checkpoint(progress, average)
 
     def _checkpoint(self, progress: Progress, average: Tensor) -> None:
         self.save()
