@@ -66,6 +66,7 @@ class LanguageModel:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._tokenizer: Any = None
+        self._drafters: dict[Any, Drafter] = {}  # loaded once
 
     @property
     def tokenizer(self) -> Any:
@@ -113,11 +114,17 @@ class LanguageModel:
 
     def drafter(self, drafter: str | Path | Drafter, rule: CommitRule) -> Drafter:
         """A drafter object from a kind, name, directory or object; `auto` picks the one that fits."""
-        if drafter == "auto":
-            return fitting_drafter(self.target.spec.name, rule, self.target.spec.block_length)
-        if isinstance(drafter, str | Path):
-            return make_drafter(drafter, self.target.spec.name)
-        return drafter
+        spec = self.target.spec
+        if not isinstance(drafter, str | Path):
+            return drafter
+        key = (str(drafter), rule if drafter == "auto" else None)
+        if key not in self._drafters:
+            self._drafters[key] = (
+                fitting_drafter(spec.name, rule, spec.block_length)
+                if drafter == "auto"
+                else make_drafter(drafter, spec.name)
+            )
+        return self._drafters[key]
 
     def generate(
         self,
