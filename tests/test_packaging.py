@@ -5,6 +5,7 @@ models missing from a wheel, transformers broken when the PyPI package `kernels`
 package that name the commit of the checkout around it.
 """
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dlmspec import provenance
+from dlmspec.order.model import OrderConfig, OrderModel, num_parameters
 
 ROOT = Path(__file__).parent.parent
 
@@ -70,3 +72,17 @@ def test_the_wheel_holds_the_package_and_the_shipped_models(tmp_path):
     subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {code}"], check=True, cwd=tmp_path
     )
+
+
+def test_the_example_runs_as_written():
+    run = subprocess.run(
+        [sys.executable, "examples/quickstart.py"], check=True, cwd=ROOT, capture_output=True, text=True
+    )
+    assert "identical to plain decoding: 100%" in run.stdout
+
+
+def test_no_document_holds_a_placeholder():
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("models/*/README.md"))]
+    assert len(texts) >= 3
+    assert not any(re.search("@[A-Z]+@", text) for text in texts)
+    assert f"{num_parameters(OrderModel(OrderConfig())):,}" in texts[0]

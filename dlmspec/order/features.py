@@ -3,6 +3,8 @@
 So one model serves any vocabulary, and any block length up to `MAX_POSITIONS`.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ CERTAIN = 1e-7  # −log p of a token as sure as fp32 can tell
 MAX_POSITIONS = 64
 
 
+@lru_cache(maxsize=16)
 def position_code(block_length: int) -> Tensor:
     """A fixed code of the index in the block, `[B, 17]`: sines, cosines and index / B."""
     index = torch.arange(block_length, dtype=torch.float32)[:, None]
