@@ -148,7 +148,7 @@ def test_the_drafter_fits_target_and_rule():
 def test_the_shipped_model_answers_in_text(pocket):
     prompt = "Question: Mia picks 34 apples and 17 pears. How many pieces of fruit does Mia have?\nAnswer:"
     out = pocket.generate(prompt, max_new_tokens=48)
-    assert out.text.startswith(" ")
+    assert out.text.strip()
     assert "<|" not in out.text
     stop = out.text[8:12]
     cut = pocket.generate(prompt, max_new_tokens=48, stop_strings=[stop])
