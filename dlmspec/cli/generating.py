@@ -1,7 +1,6 @@
 """`generate` and `demo`: answers, and the table that shows what speculation saved."""
 
 import argparse
-from collections.abc import Sequence
 
 from rich.table import Table
 
@@ -18,7 +17,7 @@ from dlmspec.cli.options import (
     write_json,
 )
 from dlmspec.decode import decode, reference_decode
-from dlmspec.engine import DEFAULT_BUDGET, load, make_config
+from dlmspec.engine import DEFAULT_BUDGET, Generation, load, make_config
 from dlmspec.provenance import build_meta
 from dlmspec.request import DecodeOutput
 
@@ -85,11 +84,8 @@ def run_generate(arguments: argparse.Namespace) -> int:
         identical = reference.token_ids == out.token_ids
         console.print(lm.decode_text(reference.token_ids), markup=False)
         table = comparison_table()
-        add_rows(table, "", reference, "reference", [reference])
-        table.add_row(
-            "", out.drafter, str(out.stats.num_passes), f"{out.stats.mat:.2f}", f"{out.stats.seconds:.2f}",
-            "yes" if identical else "NO",
-        )  # fmt: skip
+        add_row(table, "", reference, "reference", reference)
+        add_row(table, "", reference, out.drafter, out)
         console.print(table)
         row["identical"] = identical
     write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [row]})
@@ -105,14 +101,13 @@ def comparison_table(title: str | None = None) -> Table:
     return table
 
 
-def add_rows(table: Table, prompt: str, reference: DecodeOutput, name: str, outputs: Sequence[DecodeOutput]) -> None:
-    """One row: sums over `outputs`; identical if each equals the reference that it is compared with."""
-    for output in outputs:
-        stats = output.stats
-        table.add_row(
-            prompt, name, str(stats.num_passes), f"{stats.mat:.2f}", f"{stats.seconds:.2f}",
-            "yes" if output.token_ids == reference.token_ids else "NO",
-        )  # fmt: skip
+def add_row(table: Table, prompt: str, reference: DecodeOutput, name: str, output: DecodeOutput | Generation) -> None:
+    """One decoder's row; identical if its ids are the reference's."""
+    stats = output.stats
+    table.add_row(
+        prompt, name, str(stats.num_passes), f"{stats.mat:.2f}", f"{stats.seconds:.2f}",
+        "yes" if output.token_ids == reference.token_ids else "NO",
+    )  # fmt: skip
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -141,7 +136,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
             console.print(prompt.prompt, style="dim", markup=False, end="")
             console.print(lm.decode_text(reference.token_ids), markup=False)
             for name, output in outputs.items():
-                add_rows(table, domain if name == "reference" else "", reference, name, [output])
+                add_row(table, domain if name == "reference" else "", reference, name, output)
                 identical = output.token_ids == reference.token_ids
                 exact &= identical
                 rows.append({"prompt": prompt.id, "decoder": name, "identical": identical, **output.stats.as_dict()})
