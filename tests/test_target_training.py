@@ -5,6 +5,7 @@ from an uninterrupted one, an export that the loader does not read, held-out tex
 """
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,17 @@ import torch
 import dlmspec
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training import target as training
-from dlmspec.training.batches import DOMAINS, PADDING_WEIGHT, QUESTION_WEIGHT, SOLUTION_WEIGHT
+from dlmspec.training.batches import (
+    HIDDEN_RESULTS,
+    PADDING_WEIGHT,
+    QUESTION_WEIGHT,
+    RESULT_WEIGHT,
+    SOLUTION_WEIGHT,
+    TRAINED_DOMAINS,
+    sample_masks,
+)
 from dlmspec.training.corpus import Document
+from dlmspec.training.drills import EQUATION, result_spans, sample_equation
 from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
 
 SPEC = ModelSpec(
@@ -37,19 +47,57 @@ def corpus(tmp_path_factory) -> Corpus:
 
 
 def test_rows_are_packed_on_the_block_grid(corpus):
-    batch = corpus.packer(replace(PLAN, math_share=1.0), SPEC).batch(seed=3, num_rows=12)
+    batch = corpus.packer(replace(PLAN, row_length=320, math_share=1.0, arithmetic_share=0.0), SPEC).batch(
+        seed=3, num_rows=12
+    )
     for row in range(12):
         segments = batch.segments[row]
         starts = [0, *((segments.diff() != 0).nonzero().squeeze(-1) + 1).tolist()]
         assert all(start % SPEC.block_length == 0 for start in starts)
         assert batch.positions[row, starts].tolist() == [0] * len(starts)
-    math = batch.domains == DOMAINS.index("math")
-    allowed = torch.tensor([QUESTION_WEIGHT, SOLUTION_WEIGHT, PADDING_WEIGHT])
-    assert torch.isin(batch.weights[math], allowed).all()
-    assert (batch.weights[~math] == 1.0).all()
-    fill = batch.weights == PADDING_WEIGHT
+    math = batch.domains == TRAINED_DOMAINS.index("math")
+    drills = batch.domains == TRAINED_DOMAINS.index("arithmetic")
+    assert math.any()
+    assert drills.any(), "drills fill what is too short for a problem"
+    for rows, allowed in (
+        (math, [QUESTION_WEIGHT, SOLUTION_WEIGHT, RESULT_WEIGHT, PADDING_WEIGHT]),
+        (drills, [RESULT_WEIGHT, PADDING_WEIGHT]),
+    ):
+        assert set(batch.weights[rows].tolist()) == set(torch.tensor(allowed).tolist())
+    results = corpus.tokenizer.decode(batch.tokens[batch.weights == RESULT_WEIGHT].tolist())
+    assert results.replace(" ", "").isdigit()
+    fill = math & (batch.weights == PADDING_WEIGHT)
     assert (batch.tokens[fill] == 1).all(), "only end tokens fill a block"
     assert (batch.tokens != SPEC.mask_id).all()
+
+
+def test_equations_are_right_and_their_later_mentions_are_found():
+    rng = random.Random(5)
+    for _ in range(300):
+        equation = sample_equation(rng)
+        left, right = equation.split(" = ")
+        assert eval(left) == int(right)
+        assert 2 <= int(right) <= 999
+        assert EQUATION.fullmatch(equation)
+    text = " He has 9 * 5 = 45 figs. Then 45 + 145 = 190 figs. The answer is 190."
+    results, mentions = result_spans(text)
+    assert [text[slice(*span)] for span in results] == ["45", "190"]
+    assert [(text[slice(*span)], span[0]) for span in mentions] == [
+        ("45", text.index("45 +")),
+        ("190", text.rindex("190")),
+    ]
+
+
+def test_hidden_results_are_masked_together_and_other_blocks_are_not_touched():
+    results = torch.zeros(400, 32, dtype=torch.bool)
+    results[:, [3, 4, 9]] = True  # first of two blocks only
+    plain = sample_masks(torch.zeros_like(results), 16, seed=2)
+    masks = sample_masks(results, 16, seed=2)
+    assert torch.equal(masks[:, 16:], plain[:, 16:])
+    together = masks[:, [3, 4, 9]].all(-1)
+    assert HIDDEN_RESULTS < together.float().mean() < HIDDEN_RESULTS + 0.15
+    others = masks[together][:, [0, 1, 2, 5, 6, 7, 8]].float().mean()
+    assert 0.1 < others < 0.35, "operands mostly stay visible"
 
 
 def test_batches_are_a_function_of_the_seed(corpus):
@@ -92,7 +140,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(corpus, tmp_pat
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
     row = json.loads((tmp_path / "broken" / "log.jsonl").read_text().splitlines()[-1])
     assert row["tokens"] == PLAN.tokens
-    assert row["held_out"].keys() == set(DOMAINS)
+    assert row["held_out"].keys() == set(TRAINED_DOMAINS)
 
 
 def test_an_export_is_a_model_directory(corpus, tmp_path):

@@ -6,6 +6,7 @@ its positions from 0 and sees only itself, exactly as a prompt does in decoding.
 
 import random
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +14,17 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from dlmspec.training.corpus import Document
+from dlmspec.training.drills import result_spans, sample_equation
 from dlmspec.training.math_problems import prompt_text, sample_problem, sample_training_problem
 from dlmspec.training.tokenizer import EOS_TOKEN
 
 QUESTION_WEIGHT = 0.3  # names and numbers of a question cannot be guessed
 SOLUTION_WEIGHT = 2.0
-PADDING_WEIGHT = 0.1  # end tokens that only fill the last block
+RESULT_WEIGHT = 6.0  # the digits after "=": calculated, not copied
+PADDING_WEIGHT = 0.1  # end tokens that only fill the last block, and the numbers that a drill draws at random
+HIDDEN_RESULTS = 0.75  # share of blocks whose first noised copy masks all results and their later mentions
 DOMAINS = ("math", "code", "prose")
+TRAINED_DOMAINS = (*DOMAINS, "arithmetic")  # drills: counted by their results alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,17 @@ class Batch:
     positions: Tensor  # [R, T] int64
     segments: Tensor  # [R, T] int64
     weights: Tensor  # [R, T] float32
-    domains: Tensor  # [R, T] int64, index into DOMAINS
+    domains: Tensor  # [R, T] int64, index into TRAINED_DOMAINS
     masked: Tensor  # [R, T] bool: masked in the first noised copy; the second masks the rest
+
+
+class Piece(NamedTuple):
+    """One problem, drill or window of text: `[n]` each."""
+
+    tokens: np.ndarray
+    weights: np.ndarray
+    results: np.ndarray  # bool: a result or a later mention of one
+    domain: int
 
 
 class TokenStream:
@@ -58,63 +72,97 @@ class TokenStream:
 class RowPacker:
     """Endless supply of seeded training rows of `row_length` tokens."""
 
-    def __init__(self, streams: dict[str, TokenStream], tokenizer: Tokenizer, *, row_length: int,
-                 block_length: int, math_share: float, held_out: bool) -> None:  # fmt: skip
+    def __init__(self, streams: dict[str, TokenStream], tokenizer: Tokenizer, *, row_length: int, block_length: int,
+                 shares: dict[str, float], held_out: bool) -> None:  # fmt: skip
         self.streams = streams
         self.tokenizer = tokenizer
         self.row_length = row_length
         self.block_length = block_length
-        self.math_share = math_share
+        self.shares = shares
         self.held_out = held_out
-        self.eos = tokenizer.token_to_id(EOS_TOKEN)
+        eos = tokenizer.token_to_id(EOS_TOKEN)
+        assert eos is not None, "the tokenizer has an end token"
+        self.eos = eos
 
     def batch(self, seed: int, num_rows: int) -> Batch:
         """The batch of this seed: the same on every machine with the same tokenizer and documents."""
         rng = random.Random(seed)
         rows = [self._row(rng) for _ in range(num_rows)]
         columns = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
-        masked = sample_masks(num_rows, self.row_length, self.block_length, seed)
+        masked = sample_masks(columns.pop("results"), self.block_length, seed)
         return Batch(**columns, masked=masked)
 
     def _row(self, rng: random.Random) -> dict[str, np.ndarray]:
-        shape = self.row_length
-        row: dict[str, np.ndarray] = {
-            name: np.zeros(shape, dtype=np.int64) for name in ("tokens", "positions", "segments", "domains")
-        }
-        row["weights"] = np.ones(shape, dtype=np.float32)
+        columns = ("tokens", "positions", "segments", "domains")
+        row: dict[str, np.ndarray] = {name: np.zeros(self.row_length, dtype=np.int64) for name in columns}
+        row["weights"] = np.ones(self.row_length, dtype=np.float32)
+        row["results"] = np.zeros(self.row_length, dtype=bool)
         filled = segment = 0
-        is_math = rng.random() < self.math_share
-        while filled < shape:
-            room = shape - filled
-            piece = self._math_piece(rng) if is_math else None
-            if piece is None or len(piece[0]) > room:
-                domain = rng.choice(("code", "prose"))
-                tokens = self.streams[domain].window(rng, room)
-                piece = tokens, np.ones(room, dtype=np.float32), DOMAINS.index(domain)
-            end = filled + len(piece[0])
-            row["tokens"][filled:end], row["weights"][filled:end], row["domains"][filled:end] = piece
-            row["positions"][filled:end] = np.arange(len(piece[0]))
+        domain = rng.choices(list(self.shares), list(self.shares.values()))[0]
+        while filled < self.row_length:
+            piece = self._piece(rng, domain, self.row_length - filled)
+            end = filled + len(piece.tokens)
+            row["tokens"][filled:end], row["weights"][filled:end], row["results"][filled:end] = piece[:3]
+            row["domains"][filled:end] = piece.domain
+            row["positions"][filled:end] = np.arange(len(piece.tokens))
             row["segments"][filled:end] = segment
             filled, segment = end, segment + 1
         return row
 
-    def _math_piece(self, rng: random.Random) -> tuple[np.ndarray, np.ndarray, int]:
+    def _piece(self, rng: random.Random, domain: str, room: int) -> Piece:
+        """The next piece of a row, at most `room` tokens; a drill fills what is too short for a problem."""
+        if domain == "math":
+            piece = self._math_piece(rng)
+            return piece if len(piece.tokens) <= room else self._drill_piece(rng, room)
+        if domain == "arithmetic":
+            return self._drill_piece(rng, min(room, self.block_length * rng.randint(2, 10)))
+        tokens = self.streams[domain].window(rng, room)
+        return Piece(tokens, np.ones(room), np.zeros(room, dtype=bool), DOMAINS.index(domain))
+
+    def _math_piece(self, rng: random.Random) -> Piece:
         problem = sample_problem(rng, held_out=True) if self.held_out else sample_training_problem(rng)
         prompt = self.tokenizer.encode(prompt_text(problem)).ids
-        solution = [*self.tokenizer.encode(" " + problem.solution).ids, self.eos]
-        padding = -(len(prompt) + len(solution)) % self.block_length
-        tokens = np.array(prompt + solution + [self.eos] * padding, dtype=np.int64)
-        weights = [QUESTION_WEIGHT] * len(prompt) + [SOLUTION_WEIGHT] * len(solution) + [PADDING_WEIGHT] * padding
-        return tokens, np.array(weights, dtype=np.float32), DOMAINS.index("math")
+        solution, is_result, is_mention = self._marked(" " + problem.solution)
+        weights = np.where(is_result, RESULT_WEIGHT, SOLUTION_WEIGHT)
+        fill = -(len(prompt) + len(solution) + 1) % self.block_length
+        return Piece(
+            np.concatenate([prompt, solution, [self.eos] * (1 + fill)]).astype(np.int64),
+            np.concatenate([[QUESTION_WEIGHT] * len(prompt), weights, [SOLUTION_WEIGHT], [PADDING_WEIGHT] * fill]),
+            np.concatenate([[False] * len(prompt), is_result | is_mention, [False] * (1 + fill)]),
+            DOMAINS.index("math"),
+        )
+
+    def _drill_piece(self, rng: random.Random, length: int) -> Piece:
+        equations = [sample_equation(rng) for _ in range(1 + length // 8)]  # each has more than eight tokens
+        tokens, is_result, _ = self._marked(" " + ". ".join(equations))
+        assert len(tokens) >= length
+        weights = np.where(is_result, RESULT_WEIGHT, PADDING_WEIGHT)
+        number = TRAINED_DOMAINS.index("arithmetic")
+        return Piece(tokens[:length], weights[:length], is_result[:length], number)
+
+    def _marked(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens of a text, which of them are results of equations, and which mention one again."""
+        encoding = self.tokenizer.encode(text)
+        marks = []
+        for spans in result_spans(text):
+            inside = np.zeros(len(text) + 1, dtype=bool)
+            for start, end in spans:
+                inside[start:end] = True
+            marks.append(np.array([inside[start] for start, _ in encoding.offsets]))
+        return np.array(encoding.ids, dtype=np.int64), *marks
 
 
-def sample_masks(num_rows: int, row_length: int, block_length: int, seed: int) -> Tensor:
-    """Per block a uniform number of masked positions (0…B) at random places; bool `[R, T]`.
+def sample_masks(results: Tensor, block_length: int, seed: int) -> Tensor:
+    """Masked positions of the first noised copy; the second masks the rest, so each token is predicted once.
 
-    Both a mask and its complement are trained on, so every token is predicted exactly once per batch.
+    Per block a uniform number (0…B) at random places. In most blocks with results (bool `[R, T]`) the first copy masks
+    all of these and few others: a result that is visible further on would be copied instead of calculated.
     """
     generator = torch.Generator().manual_seed(seed)
-    shape = (num_rows, row_length // block_length, block_length)
-    ranks = torch.rand(shape, generator=generator).argsort(-1).argsort(-1)
-    counts = torch.randint(0, block_length + 1, (*shape[:2], 1), generator=generator)
-    return (ranks < counts).view(num_rows, row_length)
+    results = results.unflatten(1, (-1, block_length))
+    ranks = torch.rand(results.shape, generator=generator).argsort(-1).argsort(-1)
+    counts = torch.randint(0, block_length + 1, (*results.shape[:2], 1), generator=generator)
+    coins = torch.rand((*results.shape[:2], 1), generator=generator)
+    hidden = results.any(-1, keepdim=True) & (coins < HIDDEN_RESULTS)
+    few = (counts * counts).float() / (2 * block_length)
+    return ((ranks < torch.where(hidden, few, counts)) | (hidden & results)).flatten(1)

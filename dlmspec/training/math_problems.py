@@ -1,7 +1,7 @@
 """Multi-step arithmetic word problems from templates, to train and evaluate a small language model.
 
 Contract: a problem is a function of the random generator and the template alone. Its numbers obey fixed
-bounds (see `_step_value`), and its solution is right by construction: the equations are computed and
+bounds (see `step_value`), and its solution is right by construction: the equations are computed and
 rendered here, and a template's text only says where they go. Held-out templates tell stories that training
 never sees; names, objects and number ranges are shared between both groups.
 
@@ -136,7 +136,7 @@ TEMPLATES: tuple[Template, ...] = (
 )
 
 
-def _step_value(left: int, operator: str, right: int) -> int | None:
+def step_value(left: int, operator: str, right: int) -> int | None:
     """The step's result, or None where the step breaks a bound.
 
     Results lie in 2..999 (so that a plural noun may always follow one), a product has a factor below 10
@@ -161,7 +161,7 @@ def _try_values(rng: random.Random, template: Template) -> dict[str, int] | None
     """Draw the given numbers once and compute every step; None where a condition fails."""
     values = {field: rng.randint(least, greatest) for field, least, greatest in template.ranges}
     for step in template.steps:
-        result = _step_value(values[step.left], step.operator, values[step.right])
+        result = step_value(values[step.left], step.operator, values[step.right])
         if result is None:
             return None
         values[step.result] = result

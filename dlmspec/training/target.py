@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dlmspec.models.loader import load_weights, save_checkpoint
 from dlmspec.models.spec import ModelSpec
-from dlmspec.training.batches import DOMAINS, Batch, RowPacker, TokenStream
+from dlmspec.training.batches import TRAINED_DOMAINS, Batch, RowPacker, TokenStream
 from dlmspec.training.corpus import Document
 from dlmspec.training.network import BlockDiffusionNetwork
 from dlmspec.training.tokenizer import save_tokenizer, train_tokenizer
@@ -35,7 +35,8 @@ class TrainingPlan:
     tokens: int = 20_000_000
     rows: int = 8
     row_length: int = 384
-    math_share: float = 0.65
+    math_share: float = 0.45  # of the rows; what is too short for a problem holds a drill
+    arithmetic_share: float = 0.30
     matrix_rate: float = 4e-3
     other_rate: float = 4e-3
     weight_decay: float = 0.05
@@ -48,6 +49,12 @@ class TrainingPlan:
     @property
     def tokens_per_step(self) -> int:
         return 2 * self.rows * self.row_length
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the rows per trained domain."""
+        text = 1.0 - self.math_share - self.arithmetic_share
+        return {"math": self.math_share, "code": text / 2, "prose": text / 2, "arithmetic": self.arithmetic_share}
 
     @property
     def num_steps(self) -> int:
@@ -85,7 +92,7 @@ class Corpus:
             self.tokenizer,
             row_length=plan.row_length,
             block_length=spec.block_length,
-            math_share=plan.math_share,
+            shares=plan.shares,
             held_out=held_out,
         )
 
@@ -105,15 +112,15 @@ def make_optimizers(network: BlockDiffusionNetwork, plan: TrainingPlan) -> list[
 def evaluate(network: BlockDiffusionNetwork, batches: list[Batch]) -> dict[str, dict[str, float]]:
     """Per domain: mean loss (nats) and accuracy per masked token, unweighted, fill tokens left out.
 
-    `math` covers solutions only (tokens with full weight); questions cannot be guessed.
+    Tokens with full weight only: no questions of `math`, only the results of `arithmetic`.
     """
-    sums = {domain: torch.zeros(3) for domain in DOMAINS}
+    sums = {domain: torch.zeros(3) for domain in TRAINED_DOMAINS}
     for batch in batches:
         with torch.autocast("cpu", torch.bfloat16):
             logits = network.logits(batch)
         losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tokens, reduction="none")
         hits = logits.argmax(-1) == batch.tokens
-        for number, domain in enumerate(DOMAINS):
+        for number, domain in enumerate(TRAINED_DOMAINS):
             rows = (batch.domains == number) & (batch.weights >= 1.0)
             sums[domain] += torch.tensor([losses[rows].sum(), hits[rows].sum(), rows.sum()])
     return {domain: {"loss": (s[0] / s[2]).item(), "accuracy": (s[1] / s[2]).item()} for domain, s in sums.items()}
@@ -216,7 +223,7 @@ class TargetTrainer:
         self.step += 1
         self.is_stepping = False
         counted = batch.weights >= 1.0
-        rows = [counted & (batch.domains == number) for number in range(len(DOMAINS))]
+        rows = [counted & (batch.domains == number) for number in range(len(TRAINED_DOMAINS))]
         return torch.stack([losses.detach()[row].mean() for row in rows])
 
     def run(self) -> None:
@@ -227,7 +234,7 @@ class TargetTrainer:
         """
         forward = torch.compile(self.network) if self.plan.compile else self.network
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        saved, average = time.monotonic(), torch.full((len(DOMAINS),), float("nan"))
+        saved, average = time.monotonic(), torch.full((len(TRAINED_DOMAINS),), float("nan"))
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("training", total=self.plan.num_steps, completed=self.step)
             try:
@@ -250,7 +257,7 @@ class TargetTrainer:
         row = {
             "step": self.step,
             "tokens": self.step * self.plan.tokens_per_step,
-            "train_loss": dict(zip(DOMAINS, average.tolist(), strict=True)),
+            "train_loss": dict(zip(TRAINED_DOMAINS, average.tolist(), strict=True)),
             "held_out": evaluate(self.network, self.held_out),
             "time": time.time(),
         }

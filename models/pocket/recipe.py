@@ -32,6 +32,9 @@ SPEC = ModelSpec(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=float, default=20e6, help="noised tokens in all")
+    parser.add_argument("--math-share", type=float, default=0.45)
+    parser.add_argument("--arithmetic-share", type=float, default=0.30)
+    parser.add_argument("--decay-share", type=float, default=0.3, help="of the steps, with a falling rate")
     parser.add_argument("--work", type=Path, default=Path(".cache/pocket"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--start", type=Path, help="exported model to go on from, where no checkpoint is left")
@@ -39,7 +42,14 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    plan = TrainingPlan(tokens=int(arguments.tokens), first_step=arguments.first_step, compile=not arguments.no_compile)
+    plan = TrainingPlan(
+        tokens=int(arguments.tokens),
+        math_share=arguments.math_share,
+        arithmetic_share=arguments.arithmetic_share,
+        decay_share=arguments.decay_share,
+        first_step=arguments.first_step,
+        compile=not arguments.no_compile,
+    )
     corpus = Corpus(arguments.work, read_documents(), vocab_size=SPEC.vocab_size)
     trainer = TargetTrainer(SPEC, plan, corpus, arguments.work)
     if not trainer.resume() and arguments.start:
