@@ -26,7 +26,7 @@ from dlmspec.bench.measure import Decoders, Trial
 from dlmspec.bench.plan import BenchPlan
 from dlmspec.bench.plots import write_plots
 from dlmspec.bench.rows import SPEED_KEYS, Label, Samples, aggregate
-from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, likeliest_position, order_scorer, stale_report
+from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, stale_report
 from dlmspec.bench.tables import bench_tables, stale_table
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
@@ -351,9 +351,8 @@ def test_staleness_is_counted_by_hand(target: Target):
 
 
 def test_stale_report_with_an_order_model(target: Target):
-    def leftmost(states: list[BlockState], evidence, mask_id: int) -> torch.Tensor:
-        masked = torch.tensor([state.tokens for state in states]) == mask_id
-        return (-torch.arange(8.0)).masked_fill(~masked, float("-inf"))
+    def leftmost(evidence, step: int) -> list[float]:
+        return [8.0 - position for position in range(8)]
 
     rows = stale_report(
         target=target,
@@ -361,7 +360,7 @@ def test_stale_report_with_an_order_model(target: Target):
         prompts=["math"],
         limit=2,
         max_new_tokens=16,
-        scorer=order_scorer(leftmost),
+        order=leftmost,
     )
     assert [(made.temperature, made.staleness) for made in rows] == [
         (temperature, staleness) for temperature in (0.0, 1.0) for staleness in range(1, MAX_STALENESS + 1)
@@ -372,9 +371,3 @@ def test_stale_report_with_an_order_model(target: Target):
         assert all(share is not None and 0 <= share <= 1 for share in shares)
         assert json.dumps(made.as_dict())
     assert "order model" in text_of([stale_table(rows)])
-
-
-def test_the_likeliest_position_sums_over_tokens():
-    assert likeliest_position([(0.4, ((3, 1),)), (0.3, ((2, 1),)), (0.3, ((2, 9),))]) == 2
-    assert likeliest_position([(0.4, ((3, 1),)), (0.4, ((2, 1),))]) == 2
-    assert likeliest_position([]) is None

@@ -1,7 +1,7 @@
 """The order model, its features and its token table.
 
-Catches: features that depend on the order of commits, on token ids or on other rows; a softmax over decided
-positions; a table read at the wrong rank, staleness or bin; damaged drafter directories that load.
+Catches: scores that depend on other rows or on hidden positions, features that are not finite, a table read at the
+wrong rank, staleness or bin; damaged drafter directories that load.
 """
 
 import json
@@ -21,9 +21,7 @@ def inputs(num_states: int, block_length: int, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     top = -torch.rand(num_states, block_length, 32, generator=generator).mul(20).sort(-1).values
     masked = torch.rand(num_states, block_length, generator=generator) < 0.6
-    masked[:, 0] = True
-    depth = (~masked).float() * 3
-    return top, top[..., 0], masked, depth
+    return top, top[..., 0], masked
 
 
 def flat_table() -> TokenTable:
@@ -37,45 +35,42 @@ def test_the_model_has_the_size_on_the_card():
 
 
 @given(block_length=st.integers(1, 40), num_states=st.integers(1, 5))
-def test_probabilities_lie_on_masked_positions_only(block_length, num_states):
-    top, coupled, masked, depth = inputs(num_states, block_length)
-    features = order_features(top, coupled, masked, depth, position_code(block_length))
+def test_every_position_has_a_score_for_eight_steps(block_length, num_states):
+    features = order_features(*inputs(num_states, block_length), position_code(block_length))
     assert features.shape == (num_states, block_length, NUM_FEATURES)
     assert features.isfinite().all()
-    log_probs = OrderModel(OrderConfig()).eval()(features, masked)
-    assert torch.equal(log_probs.isfinite(), masked)
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(num_states))
+    for scores in OrderModel(OrderConfig()).eval()(features):
+        assert scores.shape == (num_states, 8, block_length)
+        assert scores.isfinite().all()
 
 
 def test_a_row_does_not_depend_on_the_others():
     model = OrderModel(OrderConfig()).eval()
-    top, coupled, masked, depth = inputs(5, 13)
+    read = inputs(5, 13)
     with torch.no_grad():
-        together = model(order_features(top, coupled, masked, depth, position_code(13)), masked)
-        alone = model(order_features(top[2:3], coupled[2:3], masked[2:3], depth[2:3], position_code(13)), masked[2:3])
-    torch.testing.assert_close(together[2:3], alone)
+        together = model(order_features(*read, position_code(13)))
+        alone = model(order_features(*(x[2:3] for x in read), position_code(13)))
+    for rows, row in zip(together, alone, strict=True):
+        torch.testing.assert_close(rows[2:3], row)
 
 
 def test_hidden_rows_are_the_same_as_rows_left_out():
-    """Training hides decided positions, a drafter leaves them out: one function."""
+    """Training hides positions decided before, a drafter leaves them out: one function."""
     model = OrderModel(OrderConfig()).eval()
-    top, coupled, masked, depth = inputs(3, 11)
     present = torch.tensor([0, 2, 3, 7, 10])
-    masked &= torch.zeros(11, dtype=torch.bool).index_fill(0, present, True)
-    features = order_features(top, coupled, masked, depth, position_code(11))
+    features = order_features(*inputs(3, 11), position_code(11))
     shown = torch.zeros(3, 11, dtype=torch.bool).index_fill(1, present, True)
     with torch.no_grad():
-        hidden = model(features, masked, shown)[:, present]
-        left_out = model(features[:, present], masked[:, present])
-    torch.testing.assert_close(hidden, left_out)
+        hidden, left_out = model(features, shown), model(features[:, present])
+    for some, others in zip(hidden, left_out, strict=True):
+        torch.testing.assert_close(some[..., present], others)
 
 
 def test_filtered_tokens_and_certain_tokens_give_finite_features():
     top = torch.full((1, 3, 32), float("-inf"))
     top[..., 0] = 0.0
     masked = torch.ones(1, 3, dtype=torch.bool)
-    features = order_features(top, top[..., 0], masked, torch.zeros(1, 3), position_code(3))
-    assert features.isfinite().all()
+    assert order_features(top, top[..., 0], masked, position_code(3)).isfinite().all()
 
 
 def test_doubt_keeps_near_certain_tokens_apart():

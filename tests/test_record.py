@@ -5,6 +5,7 @@ in training, recordings that lose or repeat prompts when interrupted, half-writt
 """
 
 import json
+import math
 
 import pytest
 import torch
@@ -14,17 +15,17 @@ from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
-from dlmspec.order.calibration import MAX_STALENESS
 from dlmspec.order.features import TOP_K
+from dlmspec.order.model import MAX_STALENESS
 from dlmspec.step import Sampling
 from dlmspec.training import record
-from dlmspec.training.drafter import DrafterPlan, Examples, fit_token_table, train_drafter
+from dlmspec.training.drafter import DrafterPlan, Examples, Labels, fit_token_table, losses, train_drafter
 from dlmspec.training.record import RecordJob, read_records, record_prompt
 
 CONFIGS = [
     DecodeConfig(max_new_tokens=10, sampling=Sampling(temperature=t), seed=5, early_stop=False) for t in (0.0, 1.0)
 ]
-DEPTH_FEATURE = TOP_K + 4  # behind the top, the coupled token, two doubts and the masked flag
+LEFT_FEATURE = TOP_K + 3  # behind the top, the coupled token and two doubts: what the read step left undecided
 PROMPTS = [[3 + i, 7, 9 + i, 11, 2 + i][: 2 + i % 4] for i in range(12)]
 
 
@@ -93,16 +94,47 @@ def test_pairs_stay_within_one_block_and_prompt(records):
     assert len(train) + len(held_out) > 2 * len(PROMPTS) * 15
 
 
-def test_inputs_flag_the_commits_between(records):
+def test_labels_are_the_commits_that_followed(records):
     examples = Examples(records, DrafterPlan(held_out_share=3), held_out=False)
-    (features, masked, present), label = examples.inputs(examples.pairs)
-    assert (present | ~masked).all()
-    assert masked.gather(-1, label[:, None]).all(), "the label is undecided in the input"
-    depth = features[..., DEPTH_FEATURE]
-    staleness = examples.pairs[:, 1]
-    flagged = (depth > 0).sum(-1)
-    assert torch.equal(flagged, staleness), "one commit per step since the distributions were read"
-    assert not (masked & (depth > 0)).any()
+    features, present = examples.inputs(examples.pairs)
+    labels = examples.labels(examples.pairs)
+    source, staleness = examples.pairs.unbind(-1)
+    left = features[..., LEFT_FEATURE] > 0
+    assert torch.equal((present & ~left).sum(-1), torch.ones_like(source)), "the commit of the read step is flagged"
+    sampled = records["sampled"][source]
+    assert torch.equal(labels.counted[sampled].sum(-1), torch.ones(int(sampled.sum()), dtype=torch.long))
+    assert labels.counted.gather(-1, staleness[:, None] - 1).all()
+    assert (labels.counted[~sampled].sum(-1) > 1).any(), "at T = 0 one read step has the labels of all that follow"
+    for row, depth in labels.counted.nonzero().tolist():
+        committed = records["committed"][int(source[row]) + depth + 1]
+        position = int(labels.position[row, depth])
+        assert int(committed[position]) >= 0
+        coupled = int(records["candidate_ids"][int(source[row]), depth, position, 0])
+        assert bool(labels.right[row, depth]) == (coupled == int(committed[position]))
+        masked = labels.masked[row, depth]
+        assert masked[position]
+        assert not (masked & ~present[row]).any()
+        assert int((present[row] & ~masked).sum()) == depth + 1, "one commit per step since the distributions were read"
+
+
+def test_losses_count_labels_only():
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(2, 4, 8, 6, generator=generator)
+    counted = torch.rand(4, 8, generator=generator) < 0.5
+    masked = (torch.rand(4, 8, 6, generator=generator) < 0.7) | ~counted[..., None]
+    position = torch.randint(6, (4, 8), generator=generator)
+    masked.scatter_(-1, position[..., None], True)
+    right = torch.rand(4, 8, generator=generator) < 0.5
+    got = losses((scores[0], scores[1]), Labels(masked, position, right, counted))
+    rows = counted.nonzero().tolist()
+    of_position, of_token = [], []
+    for row, depth in rows:
+        order, place = scores[0, row, depth], int(position[row, depth])
+        of_position.append(float(order[masked[row, depth]].logsumexp(0) - order[place]))
+        probability = float(scores[1, row, depth, place].sigmoid())
+        of_token.append(-math.log(probability if right[row, depth] else 1 - probability))
+    assert float(got[0]) == pytest.approx(sum(of_position) / len(rows), rel=1e-5)
+    assert float(got[1]) == pytest.approx(sum(of_token) / len(rows), rel=1e-5)
 
 
 def test_the_token_table_counts_hits(records):

@@ -13,8 +13,6 @@ from torch import Tensor
 from dlmspec.bench.prompt_sets import domain_name, load_prompts
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
-from dlmspec.drafters.base import DraftContext
-from dlmspec.drafters.growth import Scorer, Step
 from dlmspec.drafters.stale import coupled
 from dlmspec.evidence import Evidence
 from dlmspec.law import DenoisingLaw
@@ -24,6 +22,9 @@ from dlmspec.state import BlockState
 from dlmspec.step import Sampling
 
 MAX_STALENESS = 5
+
+# (evidence, step) → odds [B] that a position is committed at that step
+Order = Callable[[Evidence, int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class StaleCounter:
     """A step observer of one decode at a time; the tallies go on over decodes of one law."""
 
     law: DenoisingLaw
-    scorer: Scorer | None = None
+    order: Order | None = None
     tallies: dict[int, Tally] = field(default_factory=lambda: {d: Tally() for d in range(1, MAX_STALENESS + 1)})
     recent: list[Evidence] = field(default_factory=list)  # of this block, one per step, the latest last
 
@@ -81,29 +82,15 @@ class StaleCounter:
 
     def _count(self, tally: Tally, evidence: Evidence, state: BlockState, commits: dict[int, int]) -> None:
         mask_id = self.law.spec.mask_id
-        ids, log_probs = coupled(evidence.candidates(state.step), mask_id)
+        ids, log_probs = coupled(evidence.candidates(state.step))
         likeliest = max(state.masked_positions(mask_id), key=lambda position: log_probs[position])
         tally.steps += 1
         tally.commits += len(commits)
         tally.tokens += sum(ids[position] == token for position, token in commits.items())
         tally.confidence += likeliest in commits
-        if self.scorer is not None:
-            steps = self.scorer([state], evidence, self._context(evidence, state))[0]
-            tally.order += likeliest_position(steps) in commits
-
-    def _context(self, evidence: Evidence, state: BlockState) -> DraftContext:
-        """What a scorer may read: the stale distributions of this block, and the commits since."""
-        spec = self.law.spec
-        return DraftContext(
-            root=state,
-            block=evidence.block,
-            num_blocks=evidence.block + 1,
-            mask_id=spec.mask_id,
-            vocab_size=spec.vocab_size,
-            rule=self.law.config.rule,
-            evidence={evidence.block: evidence},
-            fresh_state=lambda block: BlockState((spec.mask_id,) * spec.block_length, 0),
-        )
+        if self.order is not None:
+            odds = self.order(evidence, state.step)
+            tally.order += max(state.masked_positions(mask_id), key=lambda position: odds[position]) in commits
 
     def rows(self, domain: str) -> list[StaleRow]:
         """One row per staleness."""
@@ -117,33 +104,10 @@ class StaleCounter:
                 tally.steps,
                 _share(tally.tokens, tally.commits),
                 _share(tally.confidence, tally.steps),
-                _share(tally.order, tally.steps) if self.scorer else None,
+                _share(tally.order, tally.steps) if self.order else None,
             )
             for staleness, tally in self.tallies.items()
         ]
-
-
-def likeliest_position(steps: Sequence[Step]) -> int | None:
-    """The position with the largest sum of probabilities over its tokens; the lowest among equals."""
-    sums: dict[int, float] = {}
-    for probability, commits in steps:
-        for position, _ in commits:
-            sums[position] = sums.get(position, 0.0) + probability
-    return min(sums, key=lambda position: (-sums[position], position), default=None)
-
-
-def order_scorer(order: Callable[[list[BlockState], Evidence, int], Tensor]) -> Scorer:
-    """A scorer from an order model alone (`SpotDrafter.order`): log-probabilities of positions `[N, B]`."""
-
-    def scorer(states: list[BlockState], evidence: Evidence, context: DraftContext) -> list[list[Step]]:
-        ids = coupled(evidence.candidates(states[0].step), context.mask_id)[0]
-        rows = order(states, evidence, context.mask_id).exp().tolist()
-        return [
-            [(row[position], ((position, ids[position]),)) for position in state.masked_positions(context.mask_id)]
-            for state, row in zip(states, rows, strict=True)
-        ]
-
-    return scorer
 
 
 def stale_report(
@@ -156,7 +120,7 @@ def stale_report(
     limit: int = 20,
     max_new_tokens: int = 64,
     seed: int = 0,
-    scorer: Scorer | None = None,
+    order: Order | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[StaleRow]:
     """Rows per domain, temperature and staleness 1 … 5, from reference decodes."""
@@ -172,7 +136,7 @@ def stale_report(
                 seed=seed,
                 early_stop=False,
             )
-            counter = StaleCounter(DenoisingLaw(target.spec, config), scorer)
+            counter = StaleCounter(DenoisingLaw(target.spec, config), order)
             for prompt in chosen:
                 reference_decode(target, encode(prompt.prompt), config, observer=counter)
                 done += 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from dlmspec.bench import exit_status, run_bench
 from dlmspec.bench.busy import machine_load
 from dlmspec.bench.plots import write_plots
-from dlmspec.bench.stale import order_scorer, stale_report
+from dlmspec.bench.stale import stale_report
 from dlmspec.bench.tables import bench_tables, stale_table
 from dlmspec.cli.options import (
     add_json,
@@ -95,7 +95,7 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
     """How often a stale token is the committed one, and how often the next position is predicted."""
     rule = rule_from(arguments.rule, arguments)
     drafter = lm.drafter("auto", rule)
-    scorer = order_scorer(drafter.order) if isinstance(drafter, SpotDrafter) else None
+    spot = drafter if isinstance(drafter, SpotDrafter) else None
     with progress_bar() as show:
         rows = stale_report(
             target=lm.target,
@@ -106,7 +106,7 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,
-            scorer=scorer,
+            order=spot and (lambda evidence, step: spot.forecast(evidence, step, None).odds),
             progress=lambda done, total, text: show(done, text, total),
         )
     console_for(arguments.json).print(stale_table(rows))

@@ -85,10 +85,12 @@ def run_train(arguments: argparse.Namespace) -> int:
         )  # fmt: skip
     console = console_for(arguments.json)
     table = Table(title=f"held-out next-commit accuracy ({report['recorded_steps']} recorded steps)")
-    for name in ("staleness", "order model", "stale-confidence order", "stale token right", "examples"):
+    for name in ("staleness", "order model", "stale-confidence order", "stale token right", "its log loss",
+                 "by the table", "examples"):  # fmt: skip
         table.add_column(name, justify="right")
     for staleness, row in report["next_commit"].items():
-        shares = [f"{row[name]:.3f}" for name in ("model", "confidence", "token")]
+        names = ("model", "confidence", "token", "token_loss", "token_loss_table")
+        shares = [f"{row[name]:.3f}" for name in names]
         table.add_row(staleness, *shares, str(row["examples"]))
     console.print(table)
     write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [report]})

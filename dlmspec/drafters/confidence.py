@@ -9,7 +9,7 @@ import math
 from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import DraftContext
 from dlmspec.drafters.growth import Step, grow_tree
-from dlmspec.drafters.stale import commits_one_by_confidence, coupled, position_steps, stale_steps
+from dlmspec.drafters.stale import commits_one_by_confidence, confidence_odds, coupled, position_steps, stale_steps
 from dlmspec.evidence import Evidence
 from dlmspec.models.target import Target
 from dlmspec.state import BlockState
@@ -48,17 +48,6 @@ class ConfidenceTreeDrafter:
         if not commits_one_by_confidence(context.rule, step, length):
             return stale_steps(states, evidence, context)
         candidates = evidence.candidates(step)
-        odds = [self._odds(log_prob) for log_prob in coupled(candidates, context.mask_id)[1]]
-        weights = []
-        for state in states:
-            masked = state.masked_positions(context.mask_id)
-            total = sum(odds[position] for position in masked)
-            weights.append([value / total for value in odds])
+        odds = confidence_odds(coupled(candidates)[1], self.power)
         token_probs = [[math.exp(log_prob) for log_prob in row] for row in candidates.log_probs]
-        return position_steps(states, weights, token_probs, candidates, context.mask_id)
-
-    def _odds(self, log_prob: float) -> float:
-        """Odds of the coupled token to a power; 1 − p by expm1, so that confidences near 1 stay apart."""
-        if log_prob < -30:
-            return 1e-13
-        return (math.exp(log_prob) / max(-math.expm1(log_prob), 1e-9)) ** self.power
+        return position_steps(states, odds, token_probs, candidates, context.mask_id)

@@ -1,5 +1,7 @@
 """Hypothetical steps read off stale distributions: the rule applied as if nothing had changed, and rank by rank."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,9 +25,9 @@ def masked_rows(states: list[BlockState], mask_id: int) -> Tensor:
     return torch.tensor([state.tokens for state in states]) == mask_id
 
 
-def coupled(candidates: Candidates, mask_id: int) -> tuple[list[int], list[float]]:
-    """The coupled token of every position and its log-probability; mask id and 0 where there is none."""
-    ids = [row[0] if row else mask_id for row in candidates.ids]
+def coupled(candidates: Candidates) -> tuple[list[int], list[float]]:
+    """The coupled token of every position and its log-probability; −1 and 0 where there is none."""
+    ids = [row[0] if row else -1 for row in candidates.ids]
     log_probs = [row[0] if row else 0.0 for row in candidates.log_probs]
     return ids, log_probs
 
@@ -34,7 +36,7 @@ def stale_steps(states: list[BlockState], evidence: Evidence, context: DraftCont
     """For every state the one step that the rule would take on the stale distributions."""
     step = states[0].step
     candidates = evidence.candidates(step)
-    ids, log_probs = coupled(candidates, context.mask_id)
+    ids, log_probs = coupled(candidates)
     masked = masked_rows(states, context.mask_id)
     top = evidence.top
     entropy = -(top.exp() * top).sum(-1)
@@ -50,24 +52,37 @@ def stale_steps(states: list[BlockState], evidence: Evidence, context: DraftCont
         positions = [position for position, taken in enumerate(row) if taken]
         probability = 1.0
         for position in positions:
-            probability *= min(1.0, max(1e-3, 2.718281828 ** log_probs[position]))
+            probability *= min(1.0, max(1e-3, math.exp(log_probs[position])))
         steps.append([(probability, tuple((position, ids[position]) for position in positions))])
     return steps
 
 
-def position_steps(states: list[BlockState], weights: list[list[float]], token_probs: list[list[float]],
+def position_steps(states: list[BlockState], odds: list[float], token_probs: list[list[float]],
                    candidates: Candidates, mask_id: int) -> list[list[Step]]:  # fmt: skip
-    """One step per masked position and token rank: `weights` `[N][B]` times `token_probs` `[B][rank]`."""
+    """One step per masked position and token rank: the position's share of the `odds` `[B]` of those that are masked,
+    times `token_probs` `[B][rank]`."""
+    options = [
+        [
+            (odds[position] * probability, ((position, token),))
+            for token, log_prob, probability in zip(ids, log_probs, row, strict=True)
+            if log_prob > NEVER
+        ]
+        for position, (ids, log_probs, row) in enumerate(
+            zip(candidates.ids, candidates.log_probs, token_probs, strict=True)
+        )
+    ]
     steps: list[list[Step]] = []
-    for state, row in zip(states, weights, strict=True):
-        options: list[Step] = []
-        for position in state.masked_positions(mask_id):
-            log_probs = candidates.log_probs[position]
-            for token, log_prob, probability in zip(
-                candidates.ids[position], log_probs, token_probs[position], strict=True
-            ):
-                weight = row[position] * probability
-                if weight > NEGLIGIBLE and log_prob > NEVER:
-                    options.append((weight, ((position, token),)))
-        steps.append(options)
+    for state in states:
+        masked = state.masked_positions(mask_id)
+        total = sum(odds[position] for position in masked) or 1.0
+        least = NEGLIGIBLE * total
+        steps.append([(w / total, commits) for position in masked for w, commits in options[position] if w > least])
     return steps
+
+
+def confidence_odds(log_probs: list[float], power: float = 0.75) -> list[float]:
+    """Odds of each coupled token to a power; 1 − p by expm1, so that confidences near 1 stay apart."""
+    return [
+        1e-10 if log_prob < -30 else (math.exp(log_prob) / max(-math.expm1(log_prob), 1e-9)) ** power
+        for log_prob in log_probs
+    ]

@@ -9,9 +9,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlmspec.order.model import MAX_STALENESS
+
 # upper edges of −log p: 0 … 1e-4 is a nearly certain token
 EDGES = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.5, 4.0, 6.0)
-MAX_STALENESS = 8
 
 
 def log_prob_bin(log_prob: float) -> int:

@@ -1,4 +1,4 @@
-"""What the order model reads of a block state: sorted stale log-probabilities, never token ids.
+"""What the order model reads of a block: sorted stale log-probabilities, never token ids.
 
 So one model serves any vocabulary, and any block length up to `MAX_POSITIONS`.
 """
@@ -10,8 +10,8 @@ from torch import Tensor
 
 TOP_K = 32
 POSITION_CODE = 16
-NUM_FEATURES = TOP_K + 5 + POSITION_CODE + 1
-FLOOR, SCALE, MAX_DEPTH = -12.0, 4.0, 8
+NUM_FEATURES = TOP_K + 4 + POSITION_CODE + 1
+FLOOR, SCALE = -12.0, 4.0
 CERTAIN = 1e-7  # −log p of a token as sure as fp32 can tell
 MAX_POSITIONS = 64
 
@@ -24,13 +24,12 @@ def position_code(block_length: int) -> Tensor:
     return torch.cat([(index * rates).sin(), (index * rates).cos(), index / block_length], -1)
 
 
-def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor, code: Tensor) -> Tensor:
+def order_features(top: Tensor, coupled: Tensor, masked: Tensor, code: Tensor) -> Tensor:
     """Model input `[N, M, F]` for M positions of a block, those that were undecided when it was read.
 
-    `top` `[N, M, 32]` and `coupled` `[N, M]` are stale log-probabilities, `masked` bool `[N, M]` the undecided
-    positions of the hypothetical state, and `depth` `[N, M]` the hypothetical steps taken since the distributions
-    were read, on the positions that those steps committed, 0 elsewhere; `code` `[M, 17]` is their position code. It
-    depends on the state alone, not on the order that led there, so merged states score alike.
+    `top` `[N, M, 32]` and `coupled` `[N, M]` are log-probabilities at the step that was read (coupled: of the token
+    that the noise of a later step would commit), `masked` bool `[N, M]` what that step left undecided; `code`
+    `[M, 17]` is the positions' code.
     """
     return torch.cat(
         [
@@ -39,7 +38,6 @@ def order_features(top: Tensor, coupled: Tensor, masked: Tensor, depth: Tensor, 
             doubt(top[..., :1]),
             doubt(coupled[..., None]),
             masked.float()[..., None],
-            depth.clamp_max(MAX_DEPTH)[..., None] / MAX_DEPTH,
             code.expand(top.shape[0], -1, -1),
         ],
         -1,

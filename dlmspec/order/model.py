@@ -1,4 +1,8 @@
-"""The order model: which masked position does the target commit next? About 0.62 M parameters."""
+"""The order model: which positions does the target commit next, and do their tokens hold? About 0.62 M parameters.
+
+It reads a block once and answers for the next eight steps, so that a whole tree costs one call: the order at a
+hypothetical state is the answer for its step, renormalised over the positions that are still masked there.
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,6 +15,7 @@ from torch import Tensor, nn
 from dlmspec.order.features import NUM_FEATURES
 
 MODEL_TYPE = "dlmspec_order_model"
+MAX_STALENESS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class EncoderLayer(nn.Module):
 
 
 class OrderModel(nn.Module):
-    """Features of block states `[N, M, F]` → log-probability that each masked position is committed next."""
+    """Features of a block `[N, M, F]` → per position and staleness an order score and a token score."""
 
     def __init__(self, config: OrderConfig, dropout: float = 0.0) -> None:
         super().__init__()
@@ -62,20 +67,22 @@ class OrderModel(nn.Module):
         self.mix = nn.Linear(config.hidden_size, config.hidden_size)
         self.layers = nn.ModuleList(EncoderLayer(config, dropout) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.hidden_size)
-        self.head = nn.Linear(config.hidden_size, 1)
+        self.head = nn.Linear(config.hidden_size, 2 * MAX_STALENESS)
 
-    def forward(self, features: Tensor, masked: Tensor, present: Tensor | None = None) -> Tensor:
-        """Log-probabilities over the masked positions `[N, M]`, −inf elsewhere.
+    def forward(self, features: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Two of `[N, 8, M]` fp32, by staleness − 1: order scores and token scores.
 
-        Positions that were decided before the distributions were read tell nothing: `present` bool `[N, M]` hides
-        them in a training batch, a drafter leaves their rows out.
+        A softmax of the order scores over the positions masked at that step is the probability that each is committed
+        there; the sigmoid of a token score the probability that its coupled token is then the committed one. Positions
+        that were decided before the distributions were read tell nothing: `present` bool `[N, M]` hides them in a
+        training batch, a drafter leaves their rows out.
         """
         visible = None if present is None else present[:, None, None, :]
         x = self.mix(F.gelu(self.embed(features), approximate="tanh"))
         for layer in self.layers:
             x = layer(x, visible)
-        scores = self.head(self.norm(x)).squeeze(-1).float()
-        return scores.masked_fill(~masked, float("-inf")).log_softmax(-1)
+        scores = self.head(self.norm(x)).float().transpose(1, 2)
+        return scores[:, :MAX_STALENESS], scores[:, MAX_STALENESS:]
 
 
 def load_order_model(directory: Path) -> OrderModel:

@@ -1,4 +1,9 @@
-"""Trains the order model on recorded steps, fits the token table, and reports next-commit accuracy per staleness."""
+"""Trains the order model on recorded steps, fits the token table, and reports next-commit accuracy per staleness.
+
+An example is what was read at step t; its labels are the commits of steps t + 1 … t + 8, as far as the block goes and
+each commits exactly one position. Where noise is drawn per step, the input holds the coupled tokens of one step only,
+and so does the example.
+"""
 
 import json
 import math
@@ -12,9 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dlmspec.evidence import NUM_RANKS
-from dlmspec.order.calibration import EDGES, MAX_STALENESS, TokenTable, save_calibration
+from dlmspec.order.calibration import EDGES, TokenTable, save_calibration
 from dlmspec.order.features import order_features, position_code
-from dlmspec.order.model import OrderConfig, OrderModel, num_parameters, order_config_dict
+from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel, num_parameters, order_config_dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class DrafterPlan:
     weight_decay: float = 0.02
     warmup: int = 100
     dropout: float = 0.05
+    token_weight: float = 0.5  # of the token loss beside the order loss
     held_out_share: int = 20  # one prompt in so many is held out
     seed: int = 0
     checkpoint_every: int = 500
@@ -37,41 +43,58 @@ class DrafterPlan:
         return self.rate * warm * 0.5 * (1 + math.cos(math.pi * step / self.steps))
 
 
-class Examples:
-    """Pairs (step t, staleness d) of one block in which step t + d commits exactly one position.
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What followed the read steps, by staleness − 1."""
 
-    The input is what was read at t with the commits of t … t+d−1 flagged; the label is the commit of t + d.
-    """
+    masked: Tensor  # bool [N, 8, B]: positions undecided before the commit; all where there is no label
+    position: Tensor  # [N, 8]: the one that was committed
+    right: Tensor  # bool [N, 8]: with its coupled token
+    counted: Tensor  # bool [N, 8]: whether there is a label that the input can tell of
+
+
+class Examples:
+    """Read steps and what followed: `pairs` `[P, 2]` are (row of the read step, a staleness with a label)."""
 
     def __init__(self, records: dict[str, Tensor], plan: DrafterPlan, *, held_out: bool) -> None:
         self.records = records
-        place = records["place"].long()
+        place, committed = records["place"].long(), records["committed"]
         chosen = (place[:, 0] % plan.held_out_share == 0) == held_out
+        single = (committed >= 0).sum(-1) == 1
         index = torch.arange(len(place))
-        pairs = []
-        for staleness in range(1, MAX_STALENESS + 1):
+        self.followed = torch.zeros(len(place), MAX_STALENESS, dtype=torch.bool)
+        for staleness in range(1, min(MAX_STALENESS, len(place) - 1) + 1):
             source, label = index[:-staleness], index[staleness:]
             same = (place[source, :2] == place[label, :2]).all(-1)
             follows = place[label, 2] - place[source, 2] == staleness
-            single = (records["committed"][label] >= 0).sum(-1) == 1
-            keep = same & follows & single & chosen[source]
-            pairs.append(torch.stack([source[keep], torch.full((int(keep.sum()),), staleness)], -1))
-        self.pairs = torch.cat(pairs)
+            self.followed[source, staleness - 1] = same & follows & single[label] & chosen[source]
+        self.pairs = self.followed.nonzero() + torch.tensor([0, 1])
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def inputs(self, pairs: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        """The model's inputs (features `[N, B, F]`, masked and present `[N, B]`) and labels `[N]` of pairs `[N, 2]`."""
+    def inputs(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """The model's inputs for pairs `[N, 2]`: features `[N, B, F]` and present `[N, B]`."""
         source, staleness = pairs.unbind(-1)
-        label = source + staleness
-        masked = self.records["masked"][label]
-        present = self.records["masked"][source]
+        present, masked = self.records["masked"][source], self.records["masked"][source + 1]
         coupled = self.records["candidate_log_probs"][source, staleness - 1, :, 0].float()
         top = self.records["top"][source].float()
-        depth = (present & ~masked) * staleness[:, None].float()
-        features = order_features(top, coupled, masked, depth, position_code(masked.shape[-1]))
-        return (features, masked, present), (self.records["committed"][label] >= 0).int().argmax(-1)
+        return order_features(top, coupled, masked, position_code(present.shape[-1])), present
+
+    def labels(self, pairs: Tensor) -> Labels:
+        """All labels of the read steps; of sampled ones only that of the pair's staleness."""
+        source, staleness = pairs.unbind(-1)
+        depths = torch.arange(MAX_STALENESS)
+        counted = self.followed[source]
+        own = depths == staleness[:, None] - 1
+        counted = counted & (own | ~self.records["sampled"][source, None])
+        rows = (source[:, None] + depths + 1).clamp_max(len(self.followed) - 1)
+        committed = self.records["committed"][rows]  # [N, 8, B]
+        position = (committed >= 0).int().argmax(-1)
+        ids = self.records["candidate_ids"][source[:, None], depths, position, 0]
+        token = committed.gather(-1, position[..., None]).squeeze(-1)
+        masked = self.records["masked"][rows] | ~counted[..., None]
+        return Labels(masked, position, ids == token, counted)
 
 
 def fit_token_table(examples: Examples) -> TokenTable:
@@ -99,36 +122,63 @@ def fit_token_table(examples: Examples) -> TokenTable:
     return TokenTable(*tables)
 
 
+def losses(scores: tuple[Tensor, Tensor], labels: Labels) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the committed position, and of whether its coupled token held: means over the labels."""
+    order, token = scores
+    log_probs = order.masked_fill(~labels.masked, float("-inf")).log_softmax(-1)
+    place = labels.position[..., None]
+    of_position = -log_probs.gather(-1, place).squeeze(-1)
+    of_token = torch.nn.functional.binary_cross_entropy_with_logits(
+        token.gather(-1, place).squeeze(-1), labels.right.float(), reduction="none"
+    )
+    count = labels.counted.sum()
+    return (of_position * labels.counted).sum() / count, (of_token * labels.counted).sum() / count
+
+
 @torch.no_grad()
-def next_commit_accuracy(model: OrderModel, examples: Examples) -> dict[str, dict[str, float]]:
-    """Per staleness: accuracy of the model and of the stale-confidence order, and the share of right tokens."""
+def next_commit_report(model: OrderModel, examples: Examples, table: TokenTable) -> dict[str, dict[str, float]]:
+    """Per staleness: accuracy of the model's order and of the stale-confidence order, the share of right tokens, and
+    the log loss (nats) of the model's and of the table's word on whether the token is right."""
     model.eval()
+    names = ("model", "confidence", "token", "token_loss", "token_loss_table")
     report = {}
     for staleness in range(1, MAX_STALENESS + 1):
         pairs = examples.pairs[examples.pairs[:, 1] == staleness]
-        hits = torch.zeros(3)
-        for chunk in pairs.split(1024):
-            inputs, label = examples.inputs(chunk)
-            source = chunk[:, 0]
-            coupled = examples.records["candidate_log_probs"][source, staleness - 1, :, 0].float()
-            confidence = coupled.masked_fill(~inputs[1], float("-inf"))
-            rows = torch.arange(len(chunk))
-            ids = examples.records["candidate_ids"][source, staleness - 1][rows, label, 0]
-            token = examples.records["committed"][source + staleness][rows, label]
-            hits += torch.tensor(
-                [
-                    (model(*inputs).argmax(-1) == label).sum(),
-                    (confidence.argmax(-1) == label).sum(),
-                    (ids == token).sum(),
-                ]
-            )
-        total = max(1, len(pairs))
-        names = ("model", "confidence", "token")
+        sums = torch.zeros(len(names))
+        for chunk in pairs.split(1024) if len(pairs) else ():
+            sums += _report_chunk(model, examples, table, chunk)
+        shares = (sums / max(1, len(pairs))).tolist()
         report[str(staleness)] = {
-            **{name: round(hit / total, 4) for name, hit in zip(names, hits.tolist(), strict=True)},
+            **{name: round(share, 4) for name, share in zip(names, shares, strict=True)},
             "examples": len(pairs),
         }
     return report
+
+
+def _report_chunk(model: OrderModel, examples: Examples, table: TokenTable, pairs: Tensor) -> Tensor:
+    """Sums over pairs of one staleness of what `next_commit_report` lists."""
+    source, staleness = pairs.unbind(-1)
+    depth = int(staleness[0]) - 1
+    labels = examples.labels(pairs)
+    position, masked, right = labels.position[:, depth], labels.masked[:, depth], labels.right[:, depth].float()
+    order, token = (scores[:, depth].masked_fill(~masked, float("-inf")) for scores in model(*examples.inputs(pairs)))
+    coupled = examples.records["candidate_log_probs"][source, depth, :, 0].float()
+    confidence = coupled.masked_fill(~masked, float("-inf"))
+    rows = torch.arange(len(pairs))
+    sampled = examples.records["sampled"][source].tolist()
+    by_table = [
+        table.probability(s, 0, depth + 1, p) for s, p in zip(sampled, coupled[rows, position].tolist(), strict=True)
+    ]
+    log_loss = torch.nn.functional.binary_cross_entropy
+    return torch.stack(
+        [
+            (order.argmax(-1) == position).sum(),
+            (confidence.argmax(-1) == position).sum(),
+            right.sum(),
+            log_loss(token[rows, position].sigmoid(), right, reduction="sum"),
+            log_loss(torch.tensor(by_table).clamp(1e-4, 1 - 1e-4), right, reduction="sum"),
+        ]
+    )
 
 
 def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan, *,
@@ -158,13 +208,14 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
                      "optimizer": optimizer.state_dict()}  # fmt: skip
             torch.save(state, checkpoint.with_suffix(".tmp"))
             os.replace(checkpoint.with_suffix(".tmp"), checkpoint)
+    table = fit_token_table(examples)
     report = {
         "parameters": num_parameters(model),
         "recorded_steps": len(records["place"]),
         "examples": len(examples),
-        "next_commit": next_commit_accuracy(model, held_out),
+        "next_commit": next_commit_report(model, held_out, table),
     }
-    save_drafter(model, fit_token_table(examples), directory)
+    save_drafter(model, table, directory)
     checkpoint.unlink(missing_ok=True)
     return report
 
@@ -172,13 +223,13 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
 def _train_step(model: OrderModel, optimizer: torch.optim.Optimizer, examples: Examples, plan: DrafterPlan,
                 step: int) -> float:  # fmt: skip
     model.train()
-    generator = torch.Generator().manual_seed(plan.seed * 1_000_003 + step)
-    chosen = torch.randint(len(examples), (plan.batch,), generator=generator)
-    inputs, label = examples.inputs(examples.pairs[chosen])
+    torch.manual_seed(plan.seed * 1_000_003 + step)  # choice and dropout: a resumed run takes the same step
+    chosen = torch.randint(len(examples), (plan.batch,))
+    pairs = examples.pairs[chosen]
     with torch.autocast("cpu", torch.bfloat16):
-        log_probs = model(*inputs)
-    loss = torch.nn.functional.nll_loss(log_probs, label)
-    loss.backward()
+        scores = model(*examples.inputs(pairs))
+    loss, token_loss = losses(scores, examples.labels(pairs))
+    (loss + plan.token_weight * token_loss).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for group in optimizer.param_groups:
         group["lr"] = plan.rate_at(step)

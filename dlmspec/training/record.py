@@ -21,7 +21,7 @@ from dlmspec.decode import reference_decode
 from dlmspec.evidence import NEVER, NUM_RANKS, TOP_K, Evidence
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
-from dlmspec.order.calibration import MAX_STALENESS
+from dlmspec.order.model import MAX_STALENESS
 from dlmspec.state import BlockState
 
 PROMPTS_PER_SHARD = 16

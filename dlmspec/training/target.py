@@ -33,8 +33,8 @@ class TrainingPlan:
     """One training run. `tokens` counts noised tokens; the rate decays linearly over the last `decay_share`."""
 
     tokens: int = 20_000_000
-    rows: int = 8
-    row_length: int = 384
+    rows: int = 12
+    row_length: int = 256
     math_share: float = 0.45  # of the rows; what is too short for a problem holds a drill
     arithmetic_share: float = 0.30
     matrix_rate: float = 4e-3
