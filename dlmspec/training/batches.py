@@ -164,5 +164,5 @@ def sample_masks(results: Tensor, block_length: int, seed: int) -> Tensor:
     counts = torch.randint(0, block_length + 1, (*results.shape[:2], 1), generator=generator)
     coins = torch.rand((*results.shape[:2], 1), generator=generator)
     hidden = results.any(-1, keepdim=True) & (coins < HIDDEN_RESULTS)
-    few = (counts * counts).float() / (2 * block_length)
+    few = (counts - block_length // 2).clamp_min(0) // 2  # none in half of the blocks
     return ((ranks < torch.where(hidden, few, counts)) | (hidden & results)).flatten(1)
