@@ -129,6 +129,7 @@ def draft_context(request: Request, book: EvidenceBook) -> DraftContext:
         rule=request.config.rule,
         evidence=book.by_block,
         fresh_state=request.fresh_state,
+        ends=lambda state, block: request.end_of(state, block) is not None,
     )
 
 

@@ -20,10 +20,8 @@ __all__ = [
     "PositionScores",
     "Sampling",
     "commit",
-    "coupled_tokens",
     "denoise_step",
     "score",
-    "stale_candidates",
     "tempered_log_probs",
 ]
 
@@ -142,39 +140,6 @@ def denoise_step(states: Sequence[BlockState], logits: Tensor, gumbel: Tensor | 
 def tempered_log_probs(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tensor:
     """Log-probabilities `[M, V]`, fp32, tempered (T = 1 if T = 0) and filtered; excluded ids have -inf."""
     return _filtered_log_probs(_tempered(_suppressed(logits, sampling, mask_id), sampling), sampling)
-
-
-def stale_candidates(logits: Tensor, sampling: Sampling, mask_id: int | None, k: int = 32) -> tuple[Tensor, Tensor]:
-    """The k largest of `tempered_log_probs`: log-probabilities, descending, and ids, `[M, k]` each.
-
-    Ties go to the lowest id. Excluded ids have -inf; where V < k the rest is -inf with id 0.
-    """
-    log_probs = tempered_log_probs(logits, sampling, mask_id)
-    vocab_size = log_probs.shape[-1]
-    # topk promises no order of ties, so it runs on unique integers: the float's bits, mapped to keep its
-    # order (adding 0 turns -0 into 0), above the reversed id.
-    bits = (log_probs + 0.0).view(torch.int32)
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    keys = (ordered << 32) + torch.arange(vocab_size - 1, -1, -1, device=logits.device)
-    ids = keys.topk(min(k, vocab_size), -1).indices
-    pad = (0, max(0, k - vocab_size))
-    values = torch.nn.functional.pad(log_probs.gather(-1, ids), pad, value=-math.inf)
-    return values, torch.nn.functional.pad(ids, pad)
-
-
-def coupled_tokens(logits: Tensor, gumbels: Sequence[Tensor] | None, sampling: Sampling,
-                   mask_id: int | None) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What `score` would draw from these rows under D noises `[M, V]`: ids and log-probabilities `[D, M]`.
-
-    The log-probabilities are those of `tempered_log_probs`. At T = 0 the likeliest token, once: D = 1.
-    """
-    raw = _suppressed(logits, sampling, mask_id)
-    log_probs = _filtered_log_probs(_tempered(raw, sampling), sampling)
-    if sampling.is_greedy:
-        ids = _argmax(raw)[None]
-    else:
-        ids = torch.stack([_draw(log_probs, gumbel, sampling) for gumbel in gumbels or (None,)])
-    return ids, log_probs.gather(-1, ids.T).T
 
 
 def _suppressed(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tensor:

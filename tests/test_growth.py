@@ -18,7 +18,7 @@ from dlmspec.rules import LowConfidenceStatic
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftNode, DraftTree
 
-MASK = 0
+MASK, STOP = 0, 99
 
 
 def context(root: tuple[int, ...], *, block: int = 0, num_blocks: int = 3, evidence: int = 2) -> DraftContext:
@@ -32,6 +32,7 @@ def context(root: tuple[int, ...], *, block: int = 0, num_blocks: int = 3, evide
         rule=LowConfidenceStatic(),
         evidence={block + i: SimpleNamespace(block=block + i) for i in range(evidence)},  # type: ignore[arg-type]
         fresh_state=lambda number: BlockState((MASK,) * len(root), 0),
+        ends=lambda state, number: STOP in state.tokens or (MASK not in state.tokens and number + 1 == num_blocks),
     )
 
 
@@ -133,6 +134,15 @@ def test_masses_are_recomputed_when_a_parent_is_dropped():
 def test_final_states_of_the_last_block_are_not_scored():
     tree = grow_tree(context((MASK, 7), num_blocks=1), 16, even_steps)
     assert len(tree) == 1
+
+
+def test_states_in_which_decoding_ends_are_not_scored():
+    def stops(states, evidence, ctx):
+        return [[(0.5, ((p, token),)) for p in s.masked_positions(MASK) for token in (STOP, 10)] for s in states]
+
+    tree = grow_tree(context((MASK, MASK, 7)), 40, stops)
+    assert len(tree) > 4
+    assert all(STOP not in node.state.tokens for node in tree.nodes)
 
 
 def test_next_block_grows_under_each_final_state_apart():

@@ -61,7 +61,7 @@ def context_of(evidence: Evidence, root: BlockState) -> DraftContext:
     return DraftContext(
         root=root, block=evidence.block, num_blocks=5, mask_id=MASK, vocab_size=SPEC.vocab_size,
         rule=DecodeConfig().rule, evidence={evidence.block: evidence},
-        fresh_state=lambda block: BlockState((MASK,) * 7, 0),
+        fresh_state=lambda block: BlockState((MASK,) * 7, 0), ends=lambda state, block: False,
     )  # fmt: skip
 
 

@@ -23,10 +23,8 @@ from dlmspec.step import (
     PositionScores,
     Sampling,
     commit,
-    coupled_tokens,
     denoise_step,
     score,
-    stale_candidates,
     tempered_log_probs,
 )
 
@@ -146,20 +144,9 @@ def test_score_equals_its_slow_twin(case, with_entropy):
 def test_what_drafters_read_equals_the_slow_twin(case):
     logits, gumbel, sampling, mask_id = case
     log_probs = tempered_log_probs(logits, sampling, mask_id)
-    values, ids = stale_candidates(logits, sampling, mask_id, k=6)
-    coupled, coupled_values = coupled_tokens(logits, [gumbel, gumbel + 0, -gumbel], sampling, mask_id)
-    drawn = score(logits, gumbel, sampling, mask_id=mask_id, with_entropy=False).tokens
-    assert coupled.shape == ((1 if sampling.temperature == 0 else 3), len(logits))
-    assert torch.equal(coupled[0], drawn)
-    assert torch.equal(coupled_values[0], log_probs.gather(-1, drawn[:, None])[:, 0])
     for row in range(len(logits)):
         expected = slow_score(logits[row].tolist(), gumbel[row].tolist(), sampling, mask_id)[3]
         assert log_probs[row].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
-        own = log_probs[row].tolist()
-        order = sorted(range(len(own)), key=lambda i: (-own[i], i))[:6]
-        padding = 6 - len(order)
-        assert ids[row].tolist() == order + [0] * padding
-        assert values[row].tolist() == [own[i] for i in order] + [-INF] * padding
 
 
 @pytest.mark.parametrize("vocab_size", [4, 13, 64, 4096, 5003])
@@ -175,10 +162,6 @@ def test_the_lowest_id_wins_ties(vocab_size):
         constant = torch.zeros(16, vocab_size)
         drawn = score(logits, constant, Sampling(1.0), mask_id=None, with_entropy=False).tokens
         assert drawn.tolist() == places.amin(-1).tolist()
-        _, ids = stale_candidates(logits, Sampling(), None, k=3)
-        for row in range(16):
-            own = logits[row].tolist()
-            assert ids[row].tolist() == sorted(range(vocab_size), key=lambda i: (-own[i], i))[:3]
 
 
 def survivors(logits: list[float], **options) -> list[int]:
@@ -279,8 +262,7 @@ def test_bad_logits_are_an_error(bad, place, dtype):
     logits[1, place] = bad
     for call in (
         lambda: score(logits, None, Sampling(), mask_id=2, with_entropy=False),
-        lambda: stale_candidates(logits, Sampling(), 2),
-        lambda: coupled_tokens(logits, None, Sampling(), 2),
+        lambda: tempered_log_probs(logits, Sampling(), 2),
     ):
         with pytest.raises(ValueError, match=rf"NaN or infinity \({dtype}\).*bfloat16 or float32"):
             call()
@@ -302,8 +284,6 @@ def test_unknown_ids_and_missing_noise_are_errors():
         score(logits, None, Sampling(), mask_id=9, with_entropy=False)
     with pytest.raises(ValueError, match="Gumbel noise"):
         score(logits, None, Sampling(0.5), mask_id=None, with_entropy=False)
-    with pytest.raises(ValueError, match="Gumbel noise"):
-        coupled_tokens(logits, None, Sampling(0.5), None)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +312,7 @@ def test_inputs_are_not_written_to_and_half_precision_is_read_as_fp32():
     before, noise_before = logits.clone(), noise.clone()
     sampling = Sampling(0.7, top_k=9, top_p=0.8)
     score(logits, noise, sampling, mask_id=3, with_entropy=True)
-    stale_candidates(logits, sampling, 3)
+    tempered_log_probs(logits, sampling, 3)
     assert torch.equal(logits, before)
     assert torch.equal(noise, noise_before)
     half = logits.bfloat16()

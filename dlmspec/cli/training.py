@@ -93,5 +93,19 @@ def run_train(arguments: argparse.Namespace) -> int:
         shares = [f"{row[name]:.3f}" for name in names]
         table.add_row(staleness, *shares, str(row["examples"]))
     console.print(table)
+    console.print(replay_table(report["steps_per_pass"]))
     write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [report]})
     return 0
+
+
+def replay_table(rows: list[dict]) -> Table:
+    """Steps per pass on held-out recorded decodes: realised, and in brackets what the drafter expected."""
+    budgets = sorted({row["budget"] for row in rows})
+    table = Table(title="steps per pass within a block, held-out recordings (expected)")
+    for name in ("drafter", "T", *(f"budget {budget}" for budget in budgets)):
+        table.add_column(name, justify="right")
+    for drafter, sampled in dict.fromkeys((row["drafter"], row["sampled"]) for row in rows):
+        own = {row["budget"]: row for row in rows if (row["drafter"], row["sampled"]) == (drafter, sampled)}
+        cells = [f"{own[b]['realised_steps']:.2f} ({own[b]['expected_steps']:.2f})" for b in budgets]
+        table.add_row(drafter, "> 0" if sampled else "0", *cells)
+    return table

@@ -14,7 +14,10 @@ from dlmspec.tree import DraftTree
 
 @dataclass(frozen=True, slots=True)
 class DraftContext:
-    """What one proposal may read. `evidence` maps absolute blocks to the freshest distributions of that block."""
+    """What one proposal may read. `evidence` maps absolute blocks to the freshest distributions of that block.
+
+    `ends(state, block)`: whether decoding ends in this state, so that a node for it would tell nothing.
+    """
 
     root: BlockState
     block: int
@@ -24,6 +27,7 @@ class DraftContext:
     rule: CommitRule
     evidence: Mapping[int, Evidence]
     fresh_state: Callable[[int], BlockState]
+    ends: Callable[[BlockState, int], bool]
 
 
 class Drafter(Protocol):

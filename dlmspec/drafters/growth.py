@@ -2,7 +2,7 @@
 
 A candidate's mass is the probability that the target's walk reaches it: the sum over its parents of the parent's
 mass times the step's probability. Candidates that are the same state under the same ancestors are one. A final state
-comes only together with the next block's fresh state, as one item of cost 2.
+comes only together with the next block's fresh state, as one item of cost 2; a state in which decoding ends never.
 """
 
 import heapq
@@ -86,14 +86,14 @@ class Growth:
         for position, token in commits:
             tokens[position] = token
         state = BlockState(tuple(tokens), parent.state.step + 1, parent.state.aux)
+        if self.context.ends(state, self.context.block + parent.block):
+            return  # nothing follows: scoring it would tell nothing
         is_final = self.context.rule.is_final(state, self.context.mask_id)
         key = (parent.block, parent.ancestors and id(parent.ancestors[-1]), state.tokens)
         if not is_final:
             key = (*key, state.step)
         child = self.candidates.get(key)
         if child is None:
-            if is_final and self.context.block + parent.block + 1 >= self.context.num_blocks:
-                return  # nothing follows: scoring it would tell nothing
             child = self._new(state, parent.block, parent.ancestors, is_final)
             self.candidates[key] = child
             self.items.append(child)

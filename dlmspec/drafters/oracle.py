@@ -46,13 +46,13 @@ class OracleDrafter:
             node = tree.nodes[current]
             block = context.block + node.block
             successor = self.trajectory.successors.get((block, node.state.step))
-            if successor is None:
+            if successor is None or context.ends(successor, block):
                 break
             is_final = context.rule.is_final(successor, context.mask_id)
             if not is_final:
                 current = tree.add(DraftNode(successor, node.block, node.ancestors, 1.0, False))
                 continue
-            if block + 1 >= context.num_blocks or len(tree) + 2 > budget:
+            if len(tree) + 2 > budget:
                 break
             final = tree.add(DraftNode(successor, node.block, node.ancestors, 1.0, True))
             fresh = context.fresh_state(block + 1)

@@ -9,17 +9,22 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dlmspec.drafters.confidence import ConfidenceTreeDrafter
+from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.evidence import NUM_RANKS
 from dlmspec.order.calibration import EDGES, TokenTable, save_calibration
 from dlmspec.order.features import order_features, position_code
 from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel, num_parameters, order_config_dict
+from dlmspec.training.replay import replay, sample_rows
+
+REPLAYED_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,21 @@ def _report_chunk(model: OrderModel, examples: Examples, table: TokenTable, pair
     )
 
 
+def steps_per_pass(model: OrderModel, table: TokenTable, examples: Examples) -> list[dict]:
+    """Steps that a pass would advance on recorded decodes, within a block, for this drafter and `confidence-tree`."""
+    rows = []
+    for sampled in (False, True):
+        chosen = examples.followed.any(-1) & (examples.records["sampled"] == sampled)
+        picked = sample_rows(chosen, REPLAYED_STEPS)
+        spot = SpotDrafter(model, table)
+        spot.sampled = sampled
+        for drafter in (spot, ConfidenceTreeDrafter()) if picked else ():
+            for budget in (4, 8, 16, 32):
+                replayed = replay(drafter, examples.records, picked, budget)
+                rows.append({"drafter": drafter.name, "sampled": sampled, **asdict(replayed)})
+    return rows
+
+
 def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan, *,
                   start: OrderModel | None = None,
                   progress: Callable[[int, int, float], None] | None = None) -> dict:  # fmt: skip
@@ -214,6 +234,7 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
         "recorded_steps": len(records["place"]),
         "examples": len(examples),
         "next_commit": next_commit_report(model, held_out, table),
+        "steps_per_pass": steps_per_pass(model, table, held_out),
     }
     save_drafter(model, table, directory)
     checkpoint.unlink(missing_ok=True)
