@@ -1,10 +1,10 @@
 """Plots of rows as PNG files. Needs matplotlib (extra `bench`); draws without a display."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmspec.atomic import replacing
 from dlmspec.bench.measure import ORACLES
 from dlmspec.bench.rows import BenchRow
 
@@ -89,11 +89,10 @@ def _panels(count: int) -> tuple["Figure", list["Axes"]]:
 
 
 def _save(figure: "Figure", path: Path) -> Path:
-    temporary = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(temporary, dpi=150, format="png")
-        os.replace(temporary, path)
+        with replacing(path) as (temporary,):
+            figure.savefig(temporary, dpi=150, format="png")
     except OSError as error:
         raise ValueError(f"cannot write the plot {path}: {error}; choose another directory") from error
     return path

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dlmspec.atomic import temporary_name, write_text
 from dlmspec.rules import RULES, CommitRule, make_rule, rule_options
 
 T = TypeVar("T")
@@ -107,11 +107,6 @@ def check_directory(path: str | Path | None) -> None:
         raise ValueError(f"cannot write into {path}: {error.strerror or error}; choose another place") from error
 
 
-def temporary_name(path: Path) -> Path:
-    """A name beside `path` that is nobody else's."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
 def probe(path: Path) -> None:
     """Create and remove a file; never touches one that is there."""
     path.touch(exist_ok=False)
@@ -126,9 +121,7 @@ def write_json(path: str | None, content: Any) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    temporary = temporary_name(Path(path))
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    write_text(Path(path), text)
 
 
 def console_for(json_path: str | None = None) -> Console:

@@ -4,7 +4,6 @@ Knows the public tensor names of the Qwen3-shaped families; knows nothing of the
 """
 
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dlmspec.atomic import replacing
 from dlmspec.models.spec import ModelSpec, read_config
 
 WEIGHTS_NAME = "model.safetensors"
@@ -111,19 +111,13 @@ def save_checkpoint(path: str | Path, state_dict: Mapping[str, Tensor], config: 
         for name, tensor in state_dict.items()
         if not (config.get("tie_word_embeddings") and name == HEAD_NAME)
     }
-    temporary = {name: directory / f".{name}.{os.getpid()}.tmp" for name in (WEIGHTS_NAME, "config.json")}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary[WEIGHTS_NAME], metadata={"format": "pt"})
-        temporary["config.json"].write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
-        for name, file in temporary.items():
-            os.replace(file, directory / name)
+        with replacing(directory / "config.json", directory / WEIGHTS_NAME) as (settings, weights):
+            settings.write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
+            save_file(tensors, weights, metadata={"format": "pt"})
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{directory}: cannot write the checkpoint ({error}); choose a writable directory") from error
-    finally:
-        for file in temporary.values():
-            if file.is_file():
-                file.unlink()
 
 
 def _weight_files(directory: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlmspec.atomic import write_text
 from dlmspec.order.model import MAX_STALENESS
 
 # upper edges of −log p: 0 … 1e-4 is a nearly certain token
@@ -34,9 +35,14 @@ class TokenTable:
         return table[rank][min(max(staleness, 1), MAX_STALENESS) - 1][log_prob_bin(log_prob)]
 
 
-def save_calibration(directory: Path, table: TokenTable) -> None:
+def calibration_text(table: TokenTable) -> str:
+    """The content of a calibration.json."""
     content = {"edges": EDGES, "token_table": {"greedy": table.greedy, "sampled": table.sampled}}
-    (directory / "calibration.json").write_text(json.dumps(content) + "\n")
+    return json.dumps(content) + "\n"
+
+
+def save_calibration(directory: Path, table: TokenTable) -> None:
+    write_text(directory / "calibration.json", calibration_text(table))
 
 
 def load_calibration(directory: Path) -> TokenTable:

@@ -7,7 +7,6 @@ and so does the example.
 
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,10 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dlmspec.atomic import replacing
 from dlmspec.drafters.confidence import ConfidenceTreeDrafter
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.evidence import NUM_RANKS
-from dlmspec.order.calibration import EDGES, TokenTable, save_calibration
+from dlmspec.order.calibration import EDGES, TokenTable, calibration_text
 from dlmspec.order.features import order_features, position_code
 from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel, num_parameters, order_config_dict
 from dlmspec.training.replay import replay, sample_rows
@@ -226,8 +226,8 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
         if (step + 1) % plan.checkpoint_every == 0:
             state = {"plan": repr(plan), "step": step + 1, "model": model.state_dict(),
                      "optimizer": optimizer.state_dict()}  # fmt: skip
-            torch.save(state, checkpoint.with_suffix(".tmp"))
-            os.replace(checkpoint.with_suffix(".tmp"), checkpoint)
+            with replacing(checkpoint) as (temporary,):
+                torch.save(state, temporary)
     table = fit_token_table(examples)
     report = {
         "parameters": num_parameters(model),
@@ -271,10 +271,10 @@ def _resume(checkpoint: Path, plan: DrafterPlan, model: OrderModel, optimizer: t
 
 
 def save_drafter(model: OrderModel, table: TokenTable, directory: Path) -> None:
-    """Write config, bf16 weights and calibration; the weights last, by rename."""
-    (directory / "config.json").write_text(json.dumps(order_config_dict(model.config), indent=2) + "\n")
-    save_calibration(directory, table)
+    """Write config, calibration and bf16 weights; without weights no drafter loads, so a crash shows."""
     weights = {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in model.state_dict().items()}
-    temporary = directory / "model.safetensors.tmp"
-    save_file(weights, temporary)
-    os.replace(temporary, directory / "model.safetensors")
+    names = ("config.json", "calibration.json", "model.safetensors")
+    with replacing(*(directory / name for name in names)) as (config, calibration, tensors):
+        config.write_text(json.dumps(order_config_dict(model.config), indent=2) + "\n")
+        calibration.write_text(calibration_text(table))
+        save_file(weights, tensors)

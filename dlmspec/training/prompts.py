@@ -8,7 +8,6 @@ spread over its sources, so that a limit keeps the mixture.
 
 import argparse
 import json
-import os
 import random
 import re
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from dlmspec.atomic import write_text
 from dlmspec.training.corpus import Document, read_documents
 from dlmspec.training.math_problems import TEMPLATES, Template, generate_problem, is_held_out_question, prompt_text
 
@@ -90,10 +90,7 @@ def prose_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: in
 
 def write_prompts(path: Path, prompts: Sequence[dict]) -> None:
     """One JSON object a line, UTF-8; never half-written."""
-    temporary = path.with_suffix(".tmp")
-    lines = (json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in prompts)
-    temporary.write_text("".join(lines), encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, "".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in prompts))
 
 
 def _spread(documents: Sequence[Document], tokenizer: Tokenizer, count: int, seed: int) -> list[dict]:

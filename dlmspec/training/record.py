@@ -5,7 +5,6 @@ so an interrupted recording goes on with the next prompt and a finished one is n
 """
 
 import json
-import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dlmspec import __version__
+from dlmspec.atomic import replacing, write_text
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
 from dlmspec.evidence import NEVER, NUM_RANKS, TOP_K, Evidence
@@ -131,15 +131,12 @@ class RecordJob:
     def _write_shard(self, manifest: dict, rows: list[dict[str, Tensor]], start: int) -> None:
         shard = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
         name = f"shard-{start:06d}.safetensors"
-        temporary = self.directory / (name + ".tmp")
-        save_file(shard, temporary)
-        os.replace(temporary, self.directory / name)
+        with replacing(self.directory / name) as (temporary,):
+            save_file(shard, temporary)
         manifest["shards"].append(name)
         manifest["done"] = start + len(rows)
         manifest["steps"] += len(shard["place"])
-        temporary = self.directory / "manifest.tmp"
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n")
-        os.replace(temporary, self.directory / "manifest.json")
+        write_text(self.directory / "manifest.json", json.dumps(manifest, indent=2) + "\n")
 
 
 def weights_checksum(target: Target) -> int:

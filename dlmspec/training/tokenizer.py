@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from dlmspec.atomic import replacing
 from dlmspec.training.corpus import Document
 from dlmspec.training.math_problems import document_text, sample_problem
 
@@ -43,7 +44,6 @@ def _texts(documents: list[Document], seed: int) -> Iterator[str]:
 def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` in transformers' layout."""
     directory.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": EOS_TOKEN,
@@ -52,4 +52,6 @@ def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
         "clean_up_tokenization_spaces": False,
         "model_max_length": 512,
     }
-    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    with replacing(directory / "tokenizer_config.json", directory / "tokenizer.json") as (settings, vocabulary):
+        settings.write_text(json.dumps(config, indent=2) + "\n")
+        tokenizer.save(str(vocabulary))

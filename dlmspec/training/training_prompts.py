@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+from dlmspec.atomic import write_text
 from dlmspec.training.batches import DOMAINS
 from dlmspec.training.corpus import read_documents
 from dlmspec.training.math_problems import prompt_text, sample_training_problem
@@ -25,4 +26,4 @@ def write_prompts(path: Path, work: Path, per_domain: int, seed: int) -> None:
                 prompt = corpus.tokenizer.decode(window.tolist())
             rows.append({"id": f"{domain}-{number}", "prompt": prompt})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
