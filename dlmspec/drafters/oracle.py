@@ -3,6 +3,8 @@
 They run the reference first, so their passes mean something and their seconds do not.
 """
 
+from collections.abc import Hashable
+
 from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import DraftContext
 from dlmspec.drafters.growth import Step, grow_tree
@@ -22,22 +24,28 @@ class Trajectory:
         self.successors[block, state.step] = successor
 
 
-def replay(target: Target, prompt_ids: list[int], config: DecodeConfig) -> Trajectory:
-    """The trajectory of the reference decode of this request."""
-    from dlmspec.decode import reference_decode  # the decoders take drafters, so this arrow has to be late
+class Replaying:
+    """What the two ceilings share: the trajectory of the request, kept for when a benchmark asks at another budget."""
 
-    trajectory = Trajectory()
-    reference_decode(target, prompt_ids, config, observer=trajectory)
-    return trajectory
+    def __init__(self) -> None:
+        self.known: dict[Hashable, Trajectory] = {}
+        self.trajectory = Trajectory()
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
+        from dlmspec.decode import reference_decode  # the decoders take drafters, so this arrow has to be late
+
+        key = (target, tuple(prompt_ids), config)
+        if key not in self.known:
+            trajectory = Trajectory()
+            reference_decode(target, prompt_ids, config, observer=trajectory)
+            self.known[key] = trajectory
+        self.trajectory = self.known[key]
 
 
-class OracleDrafter:
+class OracleDrafter(Replaying):
     """The true future as a chain: the ceiling of the budget."""
 
     name = "oracle"
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
-        self.trajectory = replay(target, prompt_ids, config)
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         tree = DraftTree.from_root(context.root)
@@ -60,13 +68,10 @@ class OracleDrafter:
         return tree
 
 
-class OracleOrderDrafter:
+class OracleOrderDrafter(Replaying):
     """The true order with stale coupled tokens, as a chain: the ceiling of any order model without alternatives."""
 
     name = "oracle-order"
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
-        self.trajectory = replay(target, prompt_ids, config)
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         return grow_tree(context, budget, self._steps)
