@@ -1,11 +1,13 @@
 """Recording and drafter training: rows must be what a drafter could have read, and labels what was committed.
 
 Catches: commits of the wrong step, candidates under the wrong noise, pairs across blocks or prompts, held-out prompts
-in training, recordings that lose or repeat prompts when interrupted, half-written shards, mixed-up configurations.
+in training, recordings that lose or repeat prompts when interrupted, half-written shards, mixed-up configurations, a
+training that goes on from another recording's checkpoint.
 """
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.order.features import TOP_K
-from dlmspec.order.model import MAX_STALENESS
+from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel
 from dlmspec.step import Sampling
 from dlmspec.training import record
 from dlmspec.training.drafter import DrafterPlan, Examples, Labels, fit_token_table, losses, train_drafter
@@ -202,3 +204,35 @@ def test_training_resumes_and_its_drafter_decodes_exactly(target, records, tmp_p
             output = decode(target, PROMPTS[3], config, drafter=drafter, budget=budget)
             assert output.token_ids == reference.token_ids
             assert output.stats.num_passes < reference.stats.num_passes
+
+
+@pytest.mark.parametrize("other", ["nothing", "recording", "plan", "start"])
+def test_only_the_same_training_goes_on(records, tmp_path, other):
+    plan = DrafterPlan(steps=4, batch=8, warmup=1, held_out_share=3, checkpoint_every=2)
+    steps: list[int] = []
+
+    def note(step: int, total: int, loss: float) -> None:
+        steps.append(step)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_drafter(records, tmp_path, plan, progress=note)
+    steps[:] = [0] * 3  # the second run is not interrupted
+    committed = records["committed"]
+    changed = {**records, "committed": torch.where(committed >= 0, committed + 1, committed)}
+    train_drafter(
+        changed if other == "recording" else records,
+        tmp_path,
+        replace(plan, rate=1e-4) if other == "plan" else plan,
+        start=OrderModel(OrderConfig()) if other == "start" else None,
+        progress=note,
+    )
+    assert steps[3:] == ([3, 4] if other == "nothing" else [1, 2, 3, 4])
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_damaged_checkpoint_is_named(records, tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt.*delete it"):
+        train_drafter(records, tmp_path, DrafterPlan(steps=1, batch=8, held_out_share=3))

@@ -22,6 +22,7 @@ from dlmspec.evidence import NUM_RANKS
 from dlmspec.order.calibration import EDGES, TokenTable, calibration_text
 from dlmspec.order.features import order_features, position_code
 from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel, num_parameters, order_config_dict
+from dlmspec.training.checkpoint import Checkpoint
 from dlmspec.training.replay import replay, sample_rows
 
 REPLAYED_STEPS = 200
@@ -206,7 +207,7 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
                   progress: Callable[[int, int, float], None] | None = None) -> dict:  # fmt: skip
     """Train (from `start`, if given), write the drafter into `directory`, return the held-out report.
 
-    Resumes from `directory/checkpoint.pt` when the plan is the same.
+    Resumes from `directory/checkpoint.pt` when plan, recording and start are the same.
     """
     torch.manual_seed(plan.seed)
     examples, held_out = Examples(records, plan, held_out=False), Examples(records, plan, held_out=True)
@@ -217,17 +218,13 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
         model.load_state_dict(start.state_dict())
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.rate, weight_decay=plan.weight_decay)
     directory.mkdir(parents=True, exist_ok=True)
-    checkpoint = directory / "checkpoint.pt"
-    first = _resume(checkpoint, plan, model, optimizer)
-    for step in range(first, plan.steps):
+    checkpoint = Checkpoint(directory / "checkpoint.pt", plan, records, model)
+    for step in range(checkpoint.resume(model, optimizer), plan.steps):
         loss = _train_step(model, optimizer, examples, plan, step)
         if progress is not None:
             progress(step + 1, plan.steps, loss)
         if (step + 1) % plan.checkpoint_every == 0:
-            state = {"plan": repr(plan), "step": step + 1, "model": model.state_dict(),
-                     "optimizer": optimizer.state_dict()}  # fmt: skip
-            with replacing(checkpoint) as (temporary,):
-                torch.save(state, temporary)
+            checkpoint.save(step + 1, model, optimizer)
     table = fit_token_table(examples)
     report = {
         "parameters": num_parameters(model),
@@ -237,7 +234,7 @@ def train_drafter(records: dict[str, Tensor], directory: Path, plan: DrafterPlan
         "steps_per_pass": steps_per_pass(model, table, held_out),
     }
     save_drafter(model, table, directory)
-    checkpoint.unlink(missing_ok=True)
+    checkpoint.remove()
     return report
 
 
@@ -257,17 +254,6 @@ def _train_step(model: OrderModel, optimizer: torch.optim.Optimizer, examples: E
     optimizer.step()
     optimizer.zero_grad()
     return loss.item()
-
-
-def _resume(checkpoint: Path, plan: DrafterPlan, model: OrderModel, optimizer: torch.optim.Optimizer) -> int:
-    if not checkpoint.exists():
-        return 0
-    state = torch.load(checkpoint, weights_only=True)
-    if state["plan"] != repr(plan):
-        return 0
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["step"]
 
 
 def save_drafter(model: OrderModel, table: TokenTable, directory: Path) -> None:
