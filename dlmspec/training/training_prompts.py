@@ -1,7 +1,12 @@
-"""Prompts to record drafters' training decodes from: training templates and training documents, nothing held out."""
+"""Prompts to record drafters' training decodes from: training templates and training documents, nothing held out.
+
+A drafter also has to serve a target that is less sure of itself than on the problems that it knows, so half of the
+questions are spliced from two problems.
+"""
 
 import json
 import random
+import re
 from pathlib import Path
 
 from dlmspec.atomic import write_text
@@ -20,10 +25,16 @@ def write_prompts(path: Path, work: Path, per_domain: int, seed: int) -> None:
     for number in range(per_domain):
         for domain in DOMAINS:
             if domain == "math":
-                prompt = prompt_text(sample_training_problem(rng))
+                prompt = prompt_text(spliced_question(rng) if number % 2 else sample_training_problem(rng))
             else:
                 window = corpus.streams[False][domain].window(rng, rng.randint(*PROMPT_TOKENS))
                 prompt = corpus.tokenizer.decode(window.tolist())
             rows.append({"id": f"{domain}-{number}", "prompt": prompt})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def spliced_question(rng: random.Random) -> str:
+    """The first sentences of one training problem and the last ones of another: a question unlike any template's."""
+    first, second = (re.split(r"(?<=[.?]) ", sample_training_problem(rng).question) for _ in range(2))
+    return " ".join(first[: (len(first) + 1) // 2] + second[len(second) // 2 :])
