@@ -9,6 +9,7 @@ and an answer parser that takes the wrong number.
 import random
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -19,8 +20,11 @@ from dlmspec.training.math_problems import (
     document_text,
     extract_answer,
     generate_problem,
+    is_held_out_question,
     prompt_text,
     sample_problem,
+    sample_training_problem,
+    step_value,
 )
 from dlmspec.training.math_words import FEMALE_NAMES, MALE_NAMES
 
@@ -156,3 +160,21 @@ def test_prompt_and_document_text() -> None:
 )
 def test_extract_answer(text: str, expected: int | None) -> None:
     assert extract_answer(text) == expected
+
+
+def test_chains_are_problems_of_many_wordings():
+    """Composed stories differ in wording, their equations hold, and each step goes on from the one before."""
+    rng = random.Random(11)
+    problems = [sample_training_problem(rng, chain_share=1.0) for _ in range(300)]
+    assert {problem.template for problem in problems} == {"chain"}
+    assert len({re.sub(r"\d+", "#", problem.question) for problem in problems}) > 290
+    for problem in problems:
+        equations = re.findall(r"(\d+) ([-+*/]) (\d+) = (\d+)", problem.solution)
+        assert 1 <= len(equations) <= 3
+        for left, operator, right, result in equations:
+            assert step_value(int(left), operator, int(right)) == int(result)
+        for (_, _, _, result), (left, _, _, _) in pairwise(equations):
+            assert left == result, "each step goes on from the one before"
+        assert extract_answer(problem.solution) == problem.answer == int(equations[-1][3])
+        assert not re.search(r"[{}|\[\]]", problem.question + problem.solution)
+        assert not is_held_out_question(problem.question)

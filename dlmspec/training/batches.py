@@ -23,6 +23,7 @@ SOLUTION_WEIGHT = 2.0
 RESULT_WEIGHT = 6.0  # the digits after "=": calculated, not copied
 PADDING_WEIGHT = 0.1  # end tokens that only fill the last block, and the numbers that a drill draws at random
 HIDDEN_RESULTS = 0.75  # share of blocks whose first noised copy masks all results and their later mentions
+CHAINS = 0.4  # of the training problems
 DOMAINS = ("math", "code", "prose")
 TRAINED_DOMAINS = (*DOMAINS, "arithmetic")  # drills: counted by their results alone
 
@@ -120,7 +121,9 @@ class RowPacker:
         return Piece(tokens, np.ones(room), np.zeros(room, dtype=bool), DOMAINS.index(domain))
 
     def _math_piece(self, rng: random.Random) -> Piece:
-        problem = sample_problem(rng, held_out=True) if self.held_out else sample_training_problem(rng)
+        problem = (
+            sample_problem(rng, held_out=True) if self.held_out else sample_training_problem(rng, chain_share=CHAINS)
+        )
         prompt = self.tokenizer.encode(prompt_text(problem)).ids
         solution, is_result, is_mention = self._marked(" " + problem.solution)
         weights = np.where(is_result, RESULT_WEIGHT, SOLUTION_WEIGHT)

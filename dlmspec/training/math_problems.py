@@ -15,6 +15,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
+from dlmspec.training.math_chains import compose_chain
 from dlmspec.training.math_templates import TRAINING_TEMPLATES
 from dlmspec.training.math_templates_held_out import HELD_OUT_TEMPLATES
 from dlmspec.training.math_templates_people import PEOPLE_TEMPLATES
@@ -218,10 +219,11 @@ def is_held_out_question(question: str) -> bool:
     return zlib.crc32(question.encode()) % 50 == 0
 
 
-def sample_training_problem(rng: random.Random) -> MathProblem:
-    """A problem of a training template whose question is not held out."""
+def sample_training_problem(rng: random.Random, *, chain_share: float = 0.0) -> MathProblem:
+    """A problem whose question is not held out: of a training template, or in a share of the cases of a chain."""
     while True:
-        problem = sample_problem(rng)
+        is_chain = rng.random() < chain_share
+        problem = generate_problem(rng, _parse_template(compose_chain(rng), False)) if is_chain else sample_problem(rng)
         if not is_held_out_question(problem.question):
             return problem
 

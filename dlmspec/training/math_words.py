@@ -38,6 +38,8 @@ _NOUN_LISTS = {
     "BUILDING": "school, museum, hotel, library/libraries, clinic, office, theater, factory/factories",
     "READING": "novel, comic, magazine, atlas/atlases, textbook, songbook, story/stories, poem, guide",
     "DAY": "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
+    "MEASURE": "meter, liter, gram, spoon, page, photo, mile, minute, point, brick, ticket, seat",
+    "PEOPLE": "child/children, guest, visitor, student, player, singer, worker, sailor, traveler, dancer, nurse",
     "COLOR": "red, blue, green, yellow, white, black, purple, orange, brown, gray",
 }
 

@@ -19,12 +19,16 @@ from dlmspec.atomic import replacing, write_text
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
 from dlmspec.evidence import NEVER, NUM_RANKS, TOP_K, Evidence
+from dlmspec.json_object import is_integer, read_json_object
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.order.model import MAX_STALENESS
 from dlmspec.state import BlockState
 
 PROMPTS_PER_SHARD = 16
+COLUMNS = {
+    "masked", "committed", "top", "top_ids", "candidate_ids", "candidate_log_probs", "place", "sampled",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class RecordJob:
     def run(self) -> int:
         """Record what the manifest does not list yet; returns the number of steps on disk.
 
-        Raises ValueError if the directory holds a recording of other prompts or configs.
+        Raises ValueError if the directory holds a recording of other prompts or configs, or a damaged one.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         manifest = self._manifest()
@@ -112,7 +116,7 @@ class RecordJob:
             "configs": [repr(config) for config in self.configs],
         }
         if path.exists():
-            manifest = json.loads(path.read_text())
+            manifest = read_manifest(path)
             differing = [name for name, value in described.items() if manifest.get(name) != value]
             if differing:
                 raise ValueError(
@@ -151,25 +155,47 @@ def weights_checksum(target: Target) -> int:
 def read_records(*directories: Path) -> dict[str, Tensor]:
     """All recorded steps of the directories, stacked in order.
 
-    Raises ValueError if one holds no recording.
+    Raises ValueError if one holds no recording, a damaged one, or one of another block length.
     """
     columns: dict[str, list[Tensor]] = {}
     for directory in directories:
         path = directory / "manifest.json"
         if not path.is_file():
             raise ValueError(f"{directory} holds no recording: manifest.json is missing; run `dlmspec record` first")
-        names = json.loads(path.read_text())["shards"]
+        names = read_manifest(path)["shards"]
         if not names:
             raise ValueError(f"the recording in {directory} has no steps yet; run `dlmspec record` again")
         for shard in _shards(directory, names):
             for name, tensor in shard.items():
                 columns.setdefault(name, []).append(tensor)
+    lengths = sorted({part.shape[-1] for part in columns["masked"]})
+    if len(lengths) > 1:
+        raise ValueError(f"the recordings have blocks of {lengths} positions; give recordings of one block length")
     return {name: torch.cat(parts) for name, parts in columns.items()}
+
+
+def read_manifest(path: Path) -> dict:
+    """Raises ValueError if it is damaged."""
+    remedy = "delete the recording and repeat it"
+    manifest = read_json_object(path, remedy)
+    shards = manifest.get("shards")
+    fits = {
+        "done": is_integer(manifest.get("done")) and manifest["done"] >= 0,
+        "steps": is_integer(manifest.get("steps")) and manifest["steps"] >= 0,
+        "shards": isinstance(shards, list) and all(isinstance(name, str) for name in shards),
+    }
+    for key, is_right in fits.items():
+        if not is_right:
+            raise ValueError(f"{path}: {key} is {manifest.get(key)!r}, which no recording has; {remedy}")
+    return manifest
 
 
 def _shards(directory: Path, names: list[str]) -> Iterator[dict[str, Tensor]]:
     for name in names:
         try:
-            yield load_file(directory / name)
+            shard = load_file(directory / name)
         except Exception as error:  # safetensors raises its own kinds; each means a damaged shard
             raise ValueError(f"cannot read {directory / name}: {error}; delete the recording and repeat it") from error
+        if shard.keys() != COLUMNS:
+            raise ValueError(f"{directory / name} was recorded by another version; delete the recording and repeat it")
+        yield shard
