@@ -81,9 +81,10 @@ class LanguageModel:
                     self._tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
                 else:
                     self._tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # both libraries raise many kinds, bare `Exception` among them
+                reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"{directory} has no usable tokenizer ({error}); pass token ids instead of text"
+                    f"{directory} has no usable tokenizer ({reason}); pass token ids instead of text"
                 ) from error
         return self._tokenizer
 

@@ -15,7 +15,7 @@ def model_type(directory: Path) -> str | None:
     """`model_type` of a directory's config.json; None if there is none to read."""
     try:
         return json.loads((directory / "config.json").read_text()).get("model_type")
-    except (OSError, json.JSONDecodeError, AttributeError):
+    except (OSError, ValueError, AttributeError):
         return None
 
 

@@ -92,6 +92,15 @@ def test_text_needs_a_tokenizer(lm):
     assert lm.generate([3, 4], max_new_tokens=4).text == ""
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"model": 3}', '{"added_tokens": [{"content": "m"}]}'])
+def test_a_damaged_tokenizer_is_named(tiny_sdar, text):
+    directory = tiny_sdar()
+    (directory / "tokenizer.json").write_text(text)
+    with pytest.raises(ValueError, match=r"no usable tokenizer \(.*\); pass token ids") as caught:
+        dlmspec.load(directory).encode("hello")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_stream_checks_its_options_at_the_call(lm):
     with pytest.raises(TypeError, match="bogus"):
         lm.stream([3, 4], bogus=1)

@@ -1,6 +1,11 @@
-"""Reading and writing checkpoints: what is resolved from where, one clear line per kind of bad input."""
+"""Reading and writing checkpoints: what is resolved from where, one clear line per kind of bad input.
+
+Catches: values of a wrong kind or size that raise deep inside or are taken for others, damaged JSON without its file's
+name, devices and dtypes that torch refuses in its own words.
+"""
 
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -105,7 +110,29 @@ def test_both_spellings_of_rope_and_dtype(tiny_sdar):
         ({"hidden_size": None}, "hidden_size"),
         ({"num_key_value_heads": 4}, "key/value heads"),
         ({"block_size": 0}, "block length 0"),
+        ({"block_size": True}, "block length True"),
         ({"mask_token_id": 67}, "mask id 67"),
+        ({"mask_token_id": "<|mask|>"}, "mask id '<|mask|>'"),
+        ({"model_type": ["sdar"]}, "['sdar']"),
+        ({"hidden_size": True}, "hidden_size is True"),
+        ({"num_hidden_layers": 2.0}, "num_hidden_layers is 2.0"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"num_key_value_heads": "2"}, "num_key_value_heads is '2'"),
+        ({"head_dim": 11}, "head_dim even"),
+        ({"head_dim": -12}, "head_dim is -12"),
+        ({"head_dim": None, "num_attention_heads": 60}, "head_dim is 0"),
+        ({"vocab_size": -67}, "vocab_size is -67"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+        ({"rms_norm_eps": math.nan}, "rms_norm_eps is nan"),
+        ({"rope_theta": "big"}, "rope_theta is 'big'"),
+        ({"rope_theta": 0}, "rope_theta is 0"),
+        ({"rope_scaling": "yarn"}, "rope_scaling is 'yarn'"),
+        ({"rope_parameters": [1]}, "rope_parameters is [1]"),
+        ({"layer_types": 2}, "layer_types is 2"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'"),
+        ({"eos_token_id": "<|eos|>"}, "eos_token_id is '<|eos|>'"),
+        ({"eos_token_id": [1, None]}, "eos_token_id is [1, None]"),
     ],
 )
 def test_unsupported_configs_are_refused_by_name(tiny_sdar, changes, word):
@@ -117,6 +144,67 @@ def test_a_directory_that_is_no_model(tmp_path):
     assert "no config.json" in refusal(Target.from_directory, tmp_path)
     (tmp_path / "config.json").write_text("{")
     assert "config.json" in refusal(Target.from_directory, tmp_path)
+
+
+MASK = {"mask_token": "m"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "word"),
+    [
+        ("config.json", "[]", "JSON object"),
+        ("config.json", "\udcff", "not readable"),
+        ("generation_config.json", "{", "not readable"),
+        ("generation_config.json", "7", "JSON object"),
+        ("generation_config.json", '{"eos_token_id": {"a": 1}}', "eos_token_id"),
+        ("tokenizer_config.json", "[1]", "JSON object"),
+        ("tokenizer_config.json", json.dumps({**MASK, "added_tokens_decoder": [3]}), "added_tokens_decoder"),
+        ("tokenizer_config.json", json.dumps({**MASK, "added_tokens_decoder": {"x": {"content": "m"}}}), "'x'"),
+        ("tokenizer.json", "{", "not readable"),
+        ("tokenizer.json", '{"added_tokens": 3}', "added_tokens"),
+        ("tokenizer.json", '{"added_tokens": [5, {"content": "m"}]}', "id is None"),
+        ("model.safetensors.index.json", "{", "not readable"),
+        ("model.safetensors.index.json", "[]", "JSON object"),
+        ("model.safetensors.index.json", "{}", "weight_map"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "weight_map"),
+    ],
+)
+def test_damaged_json_is_named(tiny_sdar, file, text, word):
+    directory = patch_config(tiny_sdar(sharded=True), remove=("mask_token_id",) if "tokenizer" in file else ())
+    if file == "tokenizer.json":
+        (directory / "tokenizer_config.json").write_text(json.dumps(MASK))
+    (directory / file).write_text(text, "utf-8", "surrogateescape")
+    message = refusal(Target.from_directory, directory)
+    assert f"/{file}: " in message
+    assert word in message
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"dtype": "float99"}, "'float99'"),
+        ({"dtype": "int8"}, "'int8'"),
+        ({"dtype": ""}, "''"),
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"device": "meta"}, "'meta'"),
+        ({"block_length": 0}, "block length 0"),
+        ({"block_length": "8"}, "block length '8'"),
+        ({"mask_id": 67}, "mask id 67"),
+        ({"mask_id": -1}, "mask id -1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_value(tiny_sdar, options, word):
+    assert word in refusal(Target.from_directory, tiny_sdar(), **options)
+
+
+def test_a_gpu_that_is_not_there(tiny_sdar, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    message = refusal(Target.from_directory, tiny_sdar(), device="cuda")
+    assert "'cuda'" in message
+    assert "use cpu" in message
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "'cuda:1'" in refusal(Target.from_directory, tiny_sdar(), device="cuda:1")
 
 
 def test_missing_tensors_are_named_and_counted(tiny_sdar):

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dlmspec.atomic import replacing
+from dlmspec.json_object import read_json_object
 from dlmspec.models.spec import ModelSpec, read_config
 
 WEIGHTS_NAME = "model.safetensors"
@@ -128,10 +129,10 @@ def _weight_files(directory: Path) -> list[Path]:
         return [single]
     if not index.is_file():
         raise ValueError(f"{directory}: no weights, it has neither {WEIGHTS_NAME} nor {INDEX_NAME}")
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"{index}: not a safetensors index ({error}); fetch the file again") from error
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ValueError(f"{index}: not a safetensors index (weight_map must name files); fetch the file again")
+    names = sorted(set(weight_map.values()))
     absent = [name for name in names if not (directory / name).is_file()]
     if absent:
         raise ValueError(f"{directory}: {len(absent)} weight files are missing: {_some(absent)}; fetch them")

@@ -3,11 +3,12 @@
 Reads JSON only; knows nothing of weights, devices or tokenizers.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from dlmspec.json_object import Settings, is_integer, read_json_object
 
 SUPPORTED_MODEL_TYPES = ("sdar", "qwen3")
 SDAR_BLOCK_LENGTH = 4  # releases without a suffix; their configs carry no block_size
@@ -39,27 +40,28 @@ class ModelSpec:
 def spec_from_directory(path: str | Path, *, block_length: int | None = None, mask_id: int | None = None) -> ModelSpec:
     """Read `config.json`, and `generation_config.json` and `tokenizer_config.json` where present.
 
-    Raises ValueError if it is no model directory, of an unsupported type or kind, or if the block length or
-    the mask id cannot be resolved.
+    Raises ValueError if it is no model directory, of an unsupported type or kind, if a value is of the wrong kind,
+    or if the block length or the mask id cannot be resolved.
     """
     directory = Path(path)
     config = read_config(directory)
     check_supported(config, directory)
-    hidden, heads = (_required_int(config, key, directory) for key in ("hidden_size", "num_attention_heads"))
-    vocab = _required_int(config, "vocab_size", directory)
+    settings = Settings(directory / "config.json", config)
+    hidden, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
+    vocab = settings.integer("vocab_size")
     spec = ModelSpec(
         family="sdar",
         hidden_size=hidden,
-        num_layers=_required_int(config, "num_hidden_layers", directory),
+        num_layers=settings.integer("num_hidden_layers"),
         num_heads=heads,
-        num_kv_heads=_optional(config, "num_key_value_heads", heads),
-        head_dim=_optional(config, "head_dim", hidden // heads),
-        intermediate_size=_required_int(config, "intermediate_size", directory),
+        num_kv_heads=settings.integer("num_key_value_heads", heads),
+        head_dim=settings.integer("head_dim", hidden // heads),
+        intermediate_size=settings.integer("intermediate_size"),
         vocab_size=vocab,
-        rms_norm_eps=float(_optional(config, "rms_norm_eps", 1e-6)),
-        rope_theta=_rope_theta(config, directory),
-        max_position_embeddings=_required_int(config, "max_position_embeddings", directory),
-        tie_word_embeddings=bool(_optional(config, "tie_word_embeddings", False)),
+        rms_norm_eps=settings.positive("rms_norm_eps", 1e-6),
+        rope_theta=_rope_theta(settings),
+        max_position_embeddings=settings.integer("max_position_embeddings"),
+        tie_word_embeddings=settings.flag("tie_word_embeddings"),
         block_length=_resolve_block_length(config, directory, block_length),
         mask_id=_resolve_mask_id(config, directory, mask_id, vocab),
         stop_ids=_stop_ids(config, directory),
@@ -79,10 +81,9 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise ValueError(
             f"{directory}: no such directory; give a directory that holds config.json and model.safetensors"
         )
-    config = _read_json(directory / "config.json")
-    if config is None:
+    if not (directory / "config.json").is_file():
         raise ValueError(f"{directory}: not a model directory, it has no config.json")
-    return config
+    return read_json_object(directory / "config.json")
 
 
 def check_supported(config: dict[str, Any], directory: Path) -> None:
@@ -92,54 +93,37 @@ def check_supported(config: dict[str, Any], directory: Path) -> None:
         raise ValueError(
             f"{directory}: model_type {model_type!r} is not supported; supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
         )
-    scaling = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    settings = Settings(directory / "config.json", config)
+    scaling = {**settings.object("rope_scaling"), **settings.object("rope_parameters")}
     rope_type = scaling.get("rope_type", scaling.get("type", "default"))
-    layer_types = set(config.get("layer_types") or ()) - {"full_attention"}
+    is_partial = any(kind != "full_attention" for kind in settings.array("layer_types"))
     refused = {
         f"rope type {rope_type!r} (only 'default')": rope_type != "default",
-        "use_sliding_window true (only full attention)": bool(config.get("use_sliding_window")) or bool(layer_types),
-        "attention_bias true (only bias-free projections)": bool(config.get("attention_bias")),
+        "use_sliding_window true (only full attention)": settings.flag("use_sliding_window") or is_partial,
+        "attention_bias true (only bias-free projections)": settings.flag("attention_bias"),
         f"hidden_act {config.get('hidden_act')!r} (only 'silu')": config.get("hidden_act", "silu") != "silu",
     }
     for reason, is_refused in refused.items():
         if is_refused:
-            raise ValueError(f"{directory / 'config.json'}: unsupported {reason}; use a checkpoint without it")
+            raise ValueError(f"{settings.path}: unsupported {reason}; use a checkpoint without it")
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: not readable as JSON ({error}); fetch the file again") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}; fetch the file again")
-    return content
+def _read_optional(path: Path) -> Settings:
+    """A file that a checkpoint may lack: then it says nothing."""
+    return Settings(path, read_json_object(path) if path.is_file() else {})
 
 
-def _required_int(config: dict[str, Any], key: str, directory: Path) -> int:
-    value = config.get(key)
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{directory / 'config.json'}: {key} is {value!r}; it must be a positive integer")
-    return value
-
-
-def _optional(config: dict[str, Any], key: str, default: Any) -> Any:
-    value = config.get(key)
-    return default if value is None else value
-
-
-def _rope_theta(config: dict[str, Any], directory: Path) -> float:
-    theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
-    if theta is None:
-        raise ValueError(f"{directory / 'config.json'}: no rope_theta (nor rope_parameters.rope_theta); add it")
-    return float(theta)
+def _rope_theta(settings: Settings) -> float:
+    nested = Settings(settings.path, settings.object("rope_parameters"))
+    source = nested if settings.content.get("rope_theta") is None else settings
+    if source.content.get("rope_theta") is None:
+        raise ValueError(f"{settings.path}: no rope_theta (nor rope_parameters.rope_theta); add it")
+    return source.positive("rope_theta")
 
 
 def _resolve_block_length(config: dict[str, Any], directory: Path, explicit: int | None) -> int:
     """Argument, then config, then the `-b16` suffix of the name, then the family's own default."""
-    configured = _optional(config, "block_size", config.get("block_length"))
+    configured = config.get("block_length") if config.get("block_size") is None else config["block_size"]
     is_sdar = config["model_type"].startswith("sdar")
     suffix = re.search(r"-b(8|16|32|64)(?!\d)", directory.resolve().name)
     if explicit is not None:
@@ -153,7 +137,7 @@ def _resolve_block_length(config: dict[str, Any], directory: Path, explicit: int
             f"{directory}: the block length of a {config['model_type']} checkpoint is unknown; "
             "pass block_length=… or set block_size in config.json"
         )
-    if not isinstance(found, int) or found < 1:
+    if not is_integer(found) or found < 1:
         raise ValueError(f"{directory}: block length {found!r} is not a positive integer; pass block_length=…")
     return found
 
@@ -169,7 +153,7 @@ def _resolve_mask_id(config: dict[str, Any], directory: Path, explicit: int | No
         found = SDAR_MASK_ID
     if found is None:
         raise ValueError(f"{directory}: the mask id is unknown; pass mask_id=… or set mask_token_id in config.json")
-    if not isinstance(found, int) or not 0 <= found < vocab_size:
+    if not is_integer(found) or not 0 <= found < vocab_size:
         raise ValueError(
             f"{directory}: mask id {found!r} is outside the vocabulary of {vocab_size}; "
             "pass mask_id=… or set mask_token_id in config.json"
@@ -178,26 +162,38 @@ def _resolve_mask_id(config: dict[str, Any], directory: Path, explicit: int | No
 
 
 def _tokenizer_mask_id(directory: Path) -> int | None:
-    settings = _read_json(directory / "tokenizer_config.json") or {}
-    mask_token = settings.get("mask_token")
+    settings = _read_optional(directory / "tokenizer_config.json")
+    mask_token = settings.content.get("mask_token")
     if isinstance(mask_token, dict):
         mask_token = mask_token.get("content")
     if mask_token is None:
         return None
-    for token_id, token in (settings.get("added_tokens_decoder") or {}).items():
-        if token.get("content") == mask_token:
-            return int(token_id)
+    for token_id, token in settings.object("added_tokens_decoder").items():
+        if isinstance(token, dict) and token.get("content") == mask_token:
+            return _token_id(settings.path, token_id)
     # transformers 5 keeps the added tokens in tokenizer.json only
-    for token in (_read_json(directory / "tokenizer.json") or {}).get("added_tokens") or ():
-        if token.get("content") == mask_token:
-            return int(token["id"])
+    vocabulary = _read_optional(directory / "tokenizer.json")
+    for token in vocabulary.array("added_tokens"):
+        if isinstance(token, dict) and token.get("content") == mask_token:
+            return _token_id(vocabulary.path, token.get("id"))
     return None
 
 
+def _token_id(path: Path, value: Any) -> int:
+    """Added tokens' ids are numbers in one file and text in the other."""
+    try:
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: the mask token's id is {value!r}; it must be an integer") from error
+
+
 def _stop_ids(config: dict[str, Any], directory: Path) -> tuple[int, ...]:
-    generation = _read_json(directory / "generation_config.json") or {}
+    generation = _read_optional(directory / "generation_config.json")
     ids: dict[int, None] = {}
-    for source in (generation, config):
-        value = source.get("eos_token_id")
-        ids.update(dict.fromkeys(value if isinstance(value, list) else [] if value is None else [value]))
+    for source in (generation, Settings(directory / "config.json", config)):
+        value = source.content.get("eos_token_id")
+        listed = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(is_integer(token) and token >= 0 for token in listed):
+            raise source.refusal("eos_token_id", value, "a token id or a list of them")
+        ids.update(dict.fromkeys(listed))
     return tuple(ids)

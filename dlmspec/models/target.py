@@ -37,14 +37,15 @@ class Target:
     ) -> "Target":
         """Load a checkpoint directory, by default to the CPU; dtype: fp32 on a CPU, else the checkpoint's.
 
-        Raises ValueError as `spec_from_directory` and `load_weights` do.
+        Raises ValueError as `spec_from_directory`, `load_weights`, `parse_dtype` and `parse_device` do.
         """
         directory = Path(path)
         spec = spec_from_directory(directory, block_length=block_length, mask_id=mask_id)
-        found_device = torch.device("cpu" if device is None else device)
+        found_device = parse_device("cpu" if device is None else device)
         if dtype is None:
-            dtype = torch.float32 if found_device.type == "cpu" else checkpoint_dtype(directory)
-        found_dtype = parse_dtype(dtype)
+            found_dtype = torch.float32 if found_device.type == "cpu" else checkpoint_dtype(directory)
+        else:
+            found_dtype = parse_dtype(dtype)
         weights = load_weights(directory, spec, found_dtype, found_device)
         return cls(spec, BlockDiffusionTransformer(spec, weights), directory, found_dtype, found_device)
 
@@ -67,3 +68,20 @@ class Target:
 
     def forward(self, cache: BlockCache, copies: Sequence[BlockCopy]) -> PassOutput:
         return self.transformer.forward(cache, copies)
+
+
+def parse_device(device: torch.device | str) -> torch.device:
+    """A torch device from itself or its name. Raises ValueError if it is unknown or this machine has none."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"unknown device {device!r}; use cpu, or cuda where there is a GPU") from error
+    if found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {str(found)!r} is not supported; use cpu, or cuda where there is a GPU")
+    if found.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            raise ValueError(f"device {str(found)!r} is not to be had: torch {torch.__version__} sees no GPU; use cpu")
+        if (found.index or 0) >= count:
+            raise ValueError(f"device {str(found)!r} is not to be had: this machine has {count} GPUs, counted from 0")
+    return found
