@@ -195,6 +195,9 @@ def test_a_directory_that_is_no_model_or_lacks_a_tensor(capsys, tiny_sdar, tmp_p
         (["sing"], "COMMAND"),
         (["record", "pocket", "--prompts", "nowhere.jsonl", "--out", "records"], "nowhere.jsonl"),
         (["train-drafter", "no-records", "--out", "drafter"], "no recording"),
+        (["train-drafter", "no-records", "--out", "drafter", "--steps", "0"], "steps must be at least 1, got 0"),
+        (["train-drafter", "no-records", "--out", "drafter", "--batch", "0"], "batch must be at least 1, got 0"),
+        (["generate", "pocket", "hi", "--dtype", "float99"], "dtype 'float99' is not supported"),
         (["doctor", "no-such-model"], "no model is called"),
     ],
 )

@@ -10,10 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
+from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.order.calibration import EDGES, TokenTable, load_calibration, log_prob_bin, save_calibration
 from dlmspec.order.features import NUM_FEATURES, doubt, order_features, position_code
-from dlmspec.order.model import OrderConfig, OrderModel, load_order_model, num_parameters
+from dlmspec.order.model import MODEL_TYPE, OrderConfig, OrderModel, load_order_model, num_parameters
 from dlmspec.training.drafter import save_drafter
 
 
@@ -121,4 +123,71 @@ def test_damaged_drafters_are_refused(tmp_path):
     content = json.loads((tmp_path / "calibration.json").read_text())
     (tmp_path / "calibration.json").write_text(json.dumps({**content, "edges": [1.0]}))
     with pytest.raises(ValueError, match="other bins"):
+        load_calibration(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_features": NUM_FEATURES + 1}, "another version of the order model; train it again"),
+        ({"num_heads": None}, "num_heads is None"),
+        ({"num_heads": 0}, "num_heads is 0"),
+        ({"num_heads": 7}, "hidden_size is 128"),
+        ({"num_layers": "3"}, "num_layers is '3'"),
+        ({"intermediate_size": 256}, r"up\.weight has shape \(512, 128\)"),
+        ({"hidden_size": 800_000}, "embed"),
+    ],
+)
+def test_order_configs_that_cannot_be_are_refused(tmp_path, changes, message):
+    save_drafter(OrderModel(OrderConfig()), flat_table(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(ValueError, match=message):
+        load_order_model(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["head of one score", "no token head", "config of other names"])
+def test_a_drafter_of_another_version_says_so(tmp_path, change):
+    model = OrderModel(OrderConfig())
+    save_drafter(model, flat_table(), tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    if change == "head of one score":
+        weights |= {name: weights[name][:1].clone() for name in ("head.weight", "head.bias")}
+    elif change == "no token head":
+        weights = {name: tensor for name, tensor in weights.items() if not name.startswith("head")}
+    else:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": MODEL_TYPE, "width": 128}))
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="another version of the order model; train it again"):
+        load_order_model(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\udcff"])
+@pytest.mark.parametrize("file", ["config.json", "calibration.json"])
+def test_damaged_json_of_a_drafter_is_named(tmp_path, file, text):
+    save_drafter(OrderModel(OrderConfig()), flat_table(), tmp_path)
+    (tmp_path / file).write_text(text, "utf-8", "surrogateescape")
+    with pytest.raises(ValueError, match=rf"/{file}: .*train the drafter again"):
+        SpotDrafter.from_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edges": None}, "other bins"),
+        ({"edges": 3}, "other bins"),
+        ({"token_table": None}, "token_table.greedy"),
+        ({"token_table": [1]}, r"token_table is \[1\]"),
+        ({"token_table": {"greedy": [], "sampled": []}}, "token_table.greedy"),
+        ({"token_table": {"greedy": "high", "sampled": "low"}}, "token_table.greedy"),
+        ({"token_table": {"greedy": flat_table().greedy}}, "token_table.sampled"),
+        ({"token_table": {"greedy": [[[0.5]]], "sampled": [[[0.5]]]}}, "token_table.greedy"),
+        ({"token_table": {"greedy": [[[2.0] * 14] * 8], "sampled": []}}, "token_table.greedy"),
+    ],
+)
+def test_calibrations_that_cannot_be_are_refused(tmp_path, changes, message):
+    save_calibration(tmp_path, flat_table())
+    content = json.loads((tmp_path / "calibration.json").read_text())
+    (tmp_path / "calibration.json").write_text(json.dumps({**content, **changes}))
+    with pytest.raises(ValueError, match=message):
         load_calibration(tmp_path)

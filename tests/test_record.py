@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
@@ -236,3 +237,46 @@ def test_a_damaged_checkpoint_is_named(records, tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(b"cut")
     with pytest.raises(ValueError, match=r"checkpoint\.pt.*delete it"):
         train_drafter(records, tmp_path, DrafterPlan(steps=1, batch=8, held_out_share=3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"batch": -5}, "batch must be at least 1, got -5"),
+        ({"warmup": 0}, "warmup"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
+        ({"held_out_share": 1}, "held_out_share"),
+        ({"rate": 0.0}, "rate must be a number above 0"),
+        ({"rate": math.nan}, "rate"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"weight_decay": -0.1}, "weight_decay"),
+        ({"token_weight": math.inf}, "token_weight"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DrafterPlan(**options)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"done": 2, "steps": 9, "shards": "all"}', '{"done": "2", "steps": 9, "shards": []}']
+)
+def test_damaged_manifests_are_named(target, tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    for use in (lambda: read_records(tmp_path), RecordJob(target, PROMPTS[:2], CONFIGS[:1], tmp_path).run):
+        with pytest.raises(ValueError, match=r"manifest\.json: .*delete the recording and repeat it"):
+            use()
+
+
+def test_recordings_that_do_not_belong_together_are_refused(target, tiny_sdar, tmp_path):
+    other = Target.from_directory(tiny_sdar(block_length=4))
+    RecordJob(target, PROMPTS[:2], CONFIGS[:1], tmp_path / "six").run()
+    RecordJob(other, PROMPTS[:2], CONFIGS[:1], tmp_path / "four").run()
+    with pytest.raises(ValueError, match=r"blocks of \[4, 6\] positions"):
+        read_records(tmp_path / "six", tmp_path / "four")
+    (shard,) = (tmp_path / "four").glob("shard-*")
+    save_file({name: tensor for name, tensor in load_file(shard).items() if name != "top_ids"}, shard)
+    with pytest.raises(ValueError, match="another version"):
+        read_records(tmp_path / "four")

@@ -75,9 +75,9 @@ def run_train(arguments: argparse.Namespace) -> int:
     check_writable(arguments.json)
     check_directory(arguments.out)
     use_threads(arguments)
-    records = read_records(*arguments.records)
     plan = DrafterPlan(steps=arguments.steps, batch=arguments.batch, seed=arguments.seed)
     start = load_order_model(arguments.start) if arguments.start else None
+    records = read_records(*arguments.records)
     with progress_bar(plan.steps) as show:
         report = train_drafter(
             records, arguments.out, plan, start=start,

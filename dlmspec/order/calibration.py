@@ -8,8 +8,10 @@ import bisect
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlmspec.atomic import write_text
+from dlmspec.json_object import Settings, read_json_object
 from dlmspec.order.model import MAX_STALENESS
 
 # upper edges of −log p: 0 … 1e-4 is a nearly certain token
@@ -46,13 +48,23 @@ def save_calibration(directory: Path, table: TokenTable) -> None:
 
 
 def load_calibration(directory: Path) -> TokenTable:
-    """Raises ValueError if the file is missing or of another layout."""
+    """Raises ValueError if the file is missing, damaged or of another layout."""
     path = directory / "calibration.json"
-    try:
-        content = json.loads(path.read_text())
-        table = TokenTable(**content["token_table"])
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"cannot read the drafter's calibration {path}: {error}; train it again") from error
-    if tuple(content["edges"]) != EDGES:
+    content = read_json_object(path, "train the drafter again")
+    if content.get("edges") != list(EDGES):
         raise ValueError(f"{path} was fitted with other bins; train the drafter again")
-    return table
+    regimes = Settings(path, content).object("token_table")
+    for name in ("greedy", "sampled"):
+        table = regimes.get(name)
+        num_ranks = len(table) if isinstance(table, list) else 0
+        if not num_ranks or not _is_array(table, (num_ranks, MAX_STALENESS, len(EDGES) + 1)):
+            raise ValueError(f"{path}: token_table.{name} is no table of probabilities; train the drafter again")
+    return TokenTable(regimes["greedy"], regimes["sampled"])
+
+
+def _is_array(value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is nested lists of that shape, of probabilities."""
+    if shape:
+        is_row = isinstance(value, list) and len(value) == shape[0]
+        return is_row and all(_is_array(part, shape[1:]) for part in value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

@@ -4,14 +4,15 @@ It reads a block once and answers for the next eight steps, so that a whole tree
 hypothetical state is the answer for its step, renormalised over the positions that are still masked there.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from dlmspec.json_object import Settings, read_json_object
 from dlmspec.order.features import NUM_FEATURES
 
 MODEL_TYPE = "dlmspec_order_model"
@@ -88,20 +89,48 @@ class OrderModel(nn.Module):
 def load_order_model(directory: Path) -> OrderModel:
     """The order model of a drafter directory, in fp32.
 
-    Raises ValueError if the directory is none, or its weights do not fit its config.
+    Raises ValueError if the directory is none, of another version, or if its weights do not fit its config.
     """
     path = directory / "config.json"
     if not path.is_file():
         raise ValueError(f"{directory} is no drafter directory: config.json is missing")
-    config = json.loads(path.read_text())
-    if config.pop("model_type", None) != MODEL_TYPE:
+    content = read_json_object(path, "train the drafter again")
+    if content.get("model_type") != MODEL_TYPE:
         raise ValueError(f"{directory} holds no order model: model_type in config.json is not {MODEL_TYPE}")
+    config = _read_order_config(Settings(path, content))
     try:
-        model = OrderModel(OrderConfig(**{name: config[name] for name in asdict(OrderConfig())}))
-        model.load_state_dict(load_file(directory / "model.safetensors"))
-    except Exception as error:  # safetensors and torch raise many kinds; each means a damaged drafter
-        raise ValueError(f"cannot load the order model in {directory}: {error}") from error
+        weights = load_file(directory / "model.safetensors")
+    except Exception as error:  # safetensors raises many kinds; each means damaged weights
+        raise ValueError(f"cannot load the order model in {directory}: {error}; train it again") from error
+    with torch.device("meta"):  # nothing is allocated before the shapes are known to be right
+        model = OrderModel(config)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if weights.keys() != expected.keys() or len(weights["head.weight"]) != 2 * MAX_STALENESS:
+        raise _another_version(directory)
+    for name, shape in expected.items():
+        if tuple(weights[name].shape) != shape:
+            raise ValueError(
+                f"cannot load the order model in {directory}: {name} has shape {tuple(weights[name].shape)}, "
+                f"config.json says {shape}; train it again"
+            )
+    model.load_state_dict(weights, assign=True)
     return model.float().eval().requires_grad_(False)
+
+
+def _read_order_config(settings: Settings) -> OrderConfig:
+    names = asdict(OrderConfig())
+    if any(name not in settings.content for name in names):
+        raise _another_version(settings.path.parent)
+    config = OrderConfig(**{name: settings.integer(name) for name in names})
+    if config.num_features != NUM_FEATURES:
+        raise _another_version(settings.path.parent)
+    if config.hidden_size % config.num_heads:
+        raise settings.refusal("hidden_size", config.hidden_size, f"a multiple of num_heads, {config.num_heads}")
+    return config
+
+
+def _another_version(directory: Path) -> ValueError:
+    return ValueError(f"the drafter {directory} was trained for another version of the order model; train it again")
 
 
 def order_config_dict(config: OrderConfig) -> dict:

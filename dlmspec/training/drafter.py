@@ -43,6 +43,22 @@ class DrafterPlan:
     seed: int = 0
     checkpoint_every: int = 500
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "warmup", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.held_out_share < 2:
+            raise ValueError(f"held_out_share must be at least 2 (one prompt in two), got {self.held_out_share}")
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"rate must be a number above 0, got {self.rate}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+        for name in ("weight_decay", "token_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must lie in [0, 2**32), got {self.seed}")
+
     def rate_at(self, step: int) -> float:
         """Warm-up, then a cosine to zero."""
         warm = min(1.0, (step + 1) / self.warmup)
