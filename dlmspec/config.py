@@ -6,6 +6,9 @@ from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.step import Sampling
 
+# what results call the cache semantics: block-causal families keep the KV of committed blocks, and of those only
+CACHE_SEMANTICS = "prefix"
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:

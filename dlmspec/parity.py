@@ -1,9 +1,10 @@
 """Is speculative decoding exact here? Compares ids with the reference decoder's, drafter by drafter."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from dlmspec.config import DecodeConfig
+from dlmspec.config import CACHE_SEMANTICS, DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters.base import Drafter
 from dlmspec.models.target import Target
@@ -12,16 +13,30 @@ from dlmspec.request import DecodeOutput
 
 @dataclass(frozen=True, slots=True)
 class ParityRow:
-    """One configuration's count. `mismatches` are (prompt index, first differing position of the output)."""
+    """One configuration's count, labelled as a benchmark's row is. `tokens` are the reference's in all decodes.
 
+    `mismatches` are (prompt index, first differing position of the output).
+    """
+
+    block_length: int
     domain: str
     rule: str
+    rule_args: dict[str, Any]
     temperature: float
+    noise: str
+    cache: str
+    seed: int
     drafter: str
     budget: int
+    tokens: int
     decodes: int
     identical: int
     mismatches: tuple[tuple[int, int], ...]
+
+    @property
+    def exact_match(self) -> float:
+        """Share of decodes whose ids are the reference's."""
+        return self.identical / max(1, self.decodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +93,21 @@ class ParityCheck:
             if (reference.token_ids, reference.finish_reason) != (output.token_ids, output.finish_reason)
         )
         return ParityRow(
-            domain, config.rule.name, config.sampling.temperature, *name, len(pairs), len(pairs) - len(mismatches),
-            mismatches,
-        )  # fmt: skip
+            block_length=self.target.spec.block_length,
+            domain=domain,
+            rule=config.rule.name,
+            rule_args=asdict(config.rule),  # pyright: ignore[reportArgumentType]
+            temperature=config.sampling.temperature,
+            noise=config.noise,
+            cache=CACHE_SEMANTICS,
+            seed=config.seed,
+            drafter=name[0],
+            budget=name[1],
+            tokens=sum(len(reference.token_ids) for reference in references),
+            decodes=len(pairs),
+            identical=len(pairs) - len(mismatches),
+            mismatches=mismatches,
+        )
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int:

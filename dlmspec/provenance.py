@@ -48,11 +48,16 @@ def git_commit() -> str | None:
     return commit + ("+" if changed else "")
 
 
-def build_meta(load: dict | None = None) -> dict:
-    """The `meta` of a machine-readable result."""
+def device_name(device: torch.device) -> str:
+    """What a device is: the GPU's model, or the processor's architecture."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+
+
+def build_meta(device: torch.device | None = None, load: dict | None = None) -> dict:
+    """The `meta` of a machine-readable result; `device` is the one that was used, by default the CPU."""
     return {
         "versions": package_versions(),
-        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.processor() or "cpu",
+        "device": device_name(device or torch.device("cpu")),
         "threads": torch.get_num_threads(),
         "load": load,
         "commit": git_commit(),

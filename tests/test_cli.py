@@ -15,6 +15,11 @@ from dlmspec.drafters.adversarial import RandomDrafter
 from dlmspec.drafters.confidence import ConfidenceDrafter
 from dlmspec.request import Request
 
+VERIFY_KEYS = [
+    "target", "dtype", "block_length", "domain", "rule", "rule_args", "temperature", "noise", "cache", "seed",
+    "drafter", "budget", "tokens", "decodes", "identical", "mismatches", "exact_match",
+]  # fmt: skip
+
 
 def run(capsys, *argv: str) -> tuple[int, str, str]:
     code = main(list(argv))
@@ -53,7 +58,11 @@ def test_verify_reports_every_configuration(capsys, tmp_path):
     assert "100.00%" in out
     rows = json.loads(path.read_text())["rows"]
     assert len(rows) == 2 * 2 * 5 * (1 + 2 * 2)
-    assert all(row["identical"] == row["decodes"] for row in rows)
+    assert all(row["identical"] == row["decodes"] and row["exact_match"] == 1.0 for row in rows)
+    assert list(rows[0]) == VERIFY_KEYS
+    assert (rows[0]["dtype"], rows[0]["block_length"], rows[0]["cache"]) == ("float32", 16, "prefix")
+    dynamic = next(row for row in rows if row["rule"] == "low_confidence_dynamic")
+    assert dynamic["rule_args"] == {"threshold": 0.9, "denoising_steps": None}
 
 
 def test_verify_fails_when_a_decode_differs(capsys, monkeypatch):

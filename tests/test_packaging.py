@@ -2,7 +2,7 @@
 
 Catches: a root `kernels` or `models` package that shadows others, transformers imported by `import dlmspec`, shipped
 models missing from a wheel, transformers broken when the PyPI package `kernels` is installed, results of an installed
-package that name the commit of the checkout around it.
+package that name the commit of the checkout around it, results that name a GPU which was not used.
 """
 
 import re
@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from dlmspec import provenance
 from dlmspec.order.model import OrderConfig, OrderModel, num_parameters
@@ -49,6 +50,14 @@ def test_an_installed_package_names_no_commit(monkeypatch, tmp_path):
     assert provenance.git_commit() is None
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "dlmspec" / "provenance.py"))
     assert provenance.git_commit()
+
+
+def test_results_name_the_device_that_was_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    assert "GPU" not in provenance.build_meta(torch.device("cpu"))["device"]
+    assert "GPU" not in provenance.build_meta()["device"]
+    assert provenance.build_meta(torch.device("cuda:1"))["device"] == "GPU 1"
 
 
 @pytest.mark.slow

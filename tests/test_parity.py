@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dlmspec import load
+from dlmspec.decode import reference_decode
 from dlmspec.drafters import UNTRAINED
 from dlmspec.engine import make_config
 from dlmspec.parity import ParityCheck, ParityReport, ParityRow, first_difference
@@ -35,12 +36,15 @@ def test_the_first_difference(left, right, place):
 def test_every_drafter_and_budget_gets_a_row(target, rule, temperature):
     counts: list[int] = []
     drafters = [UNTRAINED[name]() for name in ("none", "confidence-tree", "random", "oracle")]
-    config = make_config(max_new_tokens=8, rule=rule, temperature=temperature, seed=3)
+    config = make_config(max_new_tokens=8, rule=rule, temperature=temperature, noise="position", seed=3)
     rows = list(ParityCheck(target, drafters, (1, 4, 16), counts.append).run("ids", PROMPTS, [config]))
     assert [(row.drafter, row.budget) for row in rows[:3]] == [("store-passes", 1), ("none", 1), ("none", 4)]
     assert len(rows) == 1 + 4 * 3
     assert all(row.identical == row.decodes == len(PROMPTS) and row.mismatches == () for row in rows)
     assert {(row.domain, row.rule, row.temperature) for row in rows} == {("ids", rule, temperature)}
+    assert {(row.block_length, row.noise, row.cache, row.seed) for row in rows} == {(5, "position", "prefix", 3)}
+    expected = sum(len(reference_decode(target, prompt, config).token_ids) for prompt in PROMPTS)
+    assert all(row.tokens == expected for row in rows)
     assert sum(counts) == len(rows) * len(PROMPTS)
 
 
@@ -74,7 +78,9 @@ def test_a_difference_is_counted_and_placed(target, monkeypatch, spoilt):
 
 
 def test_a_report_pools_decodes_and_an_empty_one_is_not_exact():
-    rows = tuple(ParityRow("d", "r", 0.0, "x", 4, n, k, ()) for n, k in ((1, 0), (9, 9)))
+    label = (5, "d", "r", {}, 0.0, "step", "prefix", 0, "x", 4, 30)
+    rows = tuple(ParityRow(*label, n, k, ()) for n, k in ((1, 0), (9, 9)))
+    assert [row.exact_match for row in rows] == [0.0, 1.0]
     assert ParityReport(rows).exact_match == 0.9
     assert ParityReport(()).exact_match == 0.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dlmspec.bench.prompt_sets import DOMAINS, domain_name
 from dlmspec.bench.rows import Label
-from dlmspec.config import DecodeConfig
+from dlmspec.config import CACHE_SEMANTICS, DecodeConfig
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
@@ -25,7 +25,7 @@ class BenchPlan:
     rule: CommitRule = field(default_factory=LowConfidenceStatic)
     sampling: Sampling = field(default_factory=Sampling)
     noise: NoiseMode = "step"
-    cache: str = "prefix"
+    cache: str = CACHE_SEMANTICS
     limit: int = 20
     max_new_tokens: int = 64
     seed: int = 0

@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     for table in bench_tables(rows):
         console.print(table)
     content = [row.as_dict() for row in rows]
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(load_now.as_dict()), "rows": content})
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device, load_now.as_dict()), "rows": content})
     if arguments.plots:
         for path in write_plots(rows, Path(arguments.plots)):
             console.print(f"wrote {path}")
@@ -110,5 +110,7 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
             progress=lambda done, total, text: show(done, text, total),
         )
     console_for(arguments.json).print(stale_table(rows))
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [row.as_dict() for row in rows]})
+    write_json(
+        arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": [row.as_dict() for row in rows]}
+    )
     return 0

@@ -88,7 +88,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
         add_row(table, "", reference, out.drafter, out)
         console.print(table)
         row["identical"] = identical
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": [row]})
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": [row]})
     return 0 if identical else 1
 
 
@@ -142,5 +142,5 @@ def run_demo(arguments: argparse.Namespace) -> int:
                 rows.append({"prompt": prompt.id, "decoder": name, "identical": identical, **output.stats.as_dict()})
             table.add_section()
     console.print(table)
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": rows})
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": rows})
     return 0 if exact else 1

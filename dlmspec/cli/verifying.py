@@ -72,8 +72,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
                 rows.extend(check.run(domain, ids, [config]))
     report = ParityReport(tuple(rows))
     console_for(arguments.json).print(parity_table(report))
-    content = [{"target": arguments.model, "dtype": str(lm.target.dtype), **asdict(row)} for row in rows]
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": content})
+    target = {"target": arguments.model, "dtype": str(lm.target.dtype).removeprefix("torch.")}
+    content = [{**target, **asdict(row), "exact_match": row.exact_match} for row in rows]
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": content})
     return 0 if report.exact_match == 1.0 else 1
 
 
