@@ -20,14 +20,16 @@ def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig
                      observer: StepObserver | None = None) -> DecodeOutput:  # fmt: skip
     """One state per pass, one step per pass: the decoder that defines the output.
 
-    `store_passes` runs a pass of its own over every finished block, the last one included, as the families' own
-    loops do; without it those rows ride in the next block's first pass (folded). Ids are the same.
+    `store_passes` runs a pass of its own over the prompt and over every finished block, the last one included, as the
+    families' own loops do; without it those rows ride in the next pass over a block (folded). Ids are the same.
     """
     started = time.perf_counter()
     request = Request(target, prompt_ids, config)
+    if store_passes and request.uncached:
+        request.prefill()
     while not request.is_finished:
         copies = [*request.pending_copies(), root_copy(request)]
-        output = target.forward(request.cache, copies)
+        output = request.run(copies)
         root, block = request.root, request.block
         if request.pending is not None:
             output.store(request.cache, 0)
@@ -52,7 +54,7 @@ def root_copy(request: Request) -> BlockCopy:
 
 def store_pass(request: Request, tokens: tuple[int, ...]) -> None:
     """One pass that only stores the KV of a finished block."""
-    output = request.target.forward(request.cache, [BlockCopy(tokens, 0, ())])
+    output = request.run([BlockCopy(tokens, 0, ())])
     output.store(request.cache, 0)
     request.pending = None
     request.stats.num_store_passes += 1
@@ -92,7 +94,7 @@ def run_pass(request: Request, book: EvidenceBook, drafter: Drafter, budget: int
     stats.draft_seconds += time.perf_counter() - drafted
     check_tree(request, tree, drafter, budget)
     copies = tree_copies(request, tree)
-    output = request.target.forward(request.cache, copies)
+    output = request.run(copies)
     offset = len(copies) - len(tree)
     if offset:
         output.store(request.cache, 0)

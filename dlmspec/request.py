@@ -4,6 +4,7 @@ The reference loop and the speculative loop share this record, so that both mean
 an end. Knows nothing of drafters or trees.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from dlmspec.cache import BlockCache
 from dlmspec.config import DecodeConfig
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
-from dlmspec.models.transformer import BlockCopy
+from dlmspec.models.transformer import BlockCopy, PassOutput, prefill_rows
 from dlmspec.state import BlockState
 from dlmspec.stats import DecodeStats
 
@@ -37,7 +38,8 @@ class Request:
     """The one mutable record of a decode.
 
     `block` is the absolute index of the block being denoised, `root` its true current state, `finished` the tokens
-    of the blocks before it; `pending` holds the tokens of the last finished block while its KV is not yet cached.
+    of the blocks before it; `pending` holds the tokens of the last finished block while its KV is not yet cached, and
+    `uncached` what the next pass has to take of the prompt.
     """
 
     def __init__(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
@@ -55,9 +57,21 @@ class Request:
         self.pending: tuple[int, ...] | None = None
         self.root = self.fresh_state(self.block)
         self.finish_reason: str | None = None
-        if self.finished:
-            target.prefill(self.cache, self.finished)
-            self.stats.num_prefill_passes += 1
+        self.uncached: Sequence[int] = self.finished[:]  # whole blocks of the prompt
+        while len(self.uncached) > prefill_rows(spec.block_length):
+            self.prefill()
+
+    def prefill(self) -> None:
+        """A pass of its own over what one pass takes of the prompt."""
+        rows = prefill_rows(self.spec.block_length)
+        chunk, self.uncached = self.uncached[:rows], self.uncached[rows:]
+        self.target.prefill(self.cache, chunk)
+        self.stats.num_prefill_passes += 1
+
+    def run(self, copies: Sequence[BlockCopy]) -> PassOutput:
+        """One target pass over `copies`; what is left of the prompt rides along."""
+        prompt, self.uncached = self.uncached, ()
+        return self.target.forward(self.cache, copies, prompt)
 
     @property
     def is_finished(self) -> bool:

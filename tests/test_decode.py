@@ -192,9 +192,22 @@ def test_passes_are_counted_as_the_families_count_them():
     config = DecodeConfig(max_new_tokens=8, early_stop=False)
     folded = reference_decode(target, [5] * 4, config).stats
     stored = reference_decode(target, [5] * 4, config, store_passes=True).stats
-    assert (folded.num_prefill_passes, folded.num_store_passes, folded.num_denoising_passes) == (1, 0, 8)
+    assert (folded.num_prefill_passes, folded.num_store_passes, folded.num_denoising_passes) == (0, 0, 8)
     assert (stored.num_prefill_passes, stored.num_store_passes, stored.num_denoising_passes) == (1, 2, 8)
-    assert reference_decode(target, [5] * 3, config).stats.num_prefill_passes == 0
+    assert reference_decode(target, [5] * 3, config, store_passes=True).stats.num_prefill_passes == 0
+
+
+def test_a_prompt_of_more_than_one_pass_is_prefilled_but_for_its_last_part(monkeypatch):
+    target = make_target(4)
+    config = DecodeConfig(max_new_tokens=8, early_stop=False)
+    prompt = [2 + (5 * i) % 26 for i in range(21)]
+    whole = reference_decode(target, prompt, config)
+    monkeypatch.setattr("dlmspec.models.transformer.PREFILL_ROWS", 8)
+    for make in (UNTRAINED["none"], UNTRAINED["confidence-tree"]):
+        output = decode(target, prompt, config, drafter=make(), budget=6)
+        assert output.token_ids == whole.token_ids
+        assert output.stats.num_prefill_passes == 2, "8 + 8 rows by themselves, the last block rides along"
+    assert reference_decode(target, prompt, config, store_passes=True).stats.num_prefill_passes == 3
 
 
 def test_the_oracle_needs_no_pass_more_than_the_budget_allows():

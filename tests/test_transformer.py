@@ -146,6 +146,24 @@ def test_prefill_equals_passes(tiny_sdar, shape):
             torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_prompt_that_rides_along_gives_the_bits_of_a_prefill(tiny_sdar, shape):
+    target = load(tiny_sdar, shape)
+    ids = draw(target, 5, seed=1)
+    for cached, number in ((0, 1), (0, 6), (2, 1), (2, 3)):
+        apart, along = (poisoned_cache(target, len(ids) + shape[0] * number) for _ in range(2))
+        for cache in (apart, along):
+            target.prefill(cache, ids[: cached * shape[0]])
+        rest = ids[cached * shape[0] :]
+        target.prefill(apart, rest)
+        copies = [BlockCopy(draw(target, seed=i), 0, ()) for i in range(number)]
+        expected, got = target.forward(apart, copies), target.forward(along, copies, rest)
+        assert along.length == len(ids)
+        assert torch.equal(got.hidden, expected.hidden)
+        assert torch.equal(got.keys, expected.keys)
+        assert torch.equal(along.values[:, :, : len(ids)], apart.values[:, :, : len(ids)])
+
+
 def test_a_prefill_longer_than_a_chunk_equals_one_in_parts(tiny_sdar, monkeypatch):
     target = load(tiny_sdar)
     ids = draw(target, 12, seed=1)

@@ -49,11 +49,8 @@ class Target:
         weights = load_weights(directory, spec, found_dtype, found_device)
         return cls(spec, BlockDiffusionTransformer(spec, weights), directory, found_dtype, found_device)
 
-    def new_cache(self, num_tokens: int) -> BlockCache:
-        """A cache for a request of `num_tokens` in all, prompt included.
-
-        Raises ValueError if their aligned length exceeds the context.
-        """
+    def check_length(self, num_tokens: int) -> None:
+        """Raises ValueError if the aligned length of a request, prompt included, exceeds the context."""
         aligned = align_length(num_tokens, self.spec.block_length)
         limit = self.spec.max_position_embeddings
         if num_tokens < 1 or aligned > limit:
@@ -61,13 +58,17 @@ class Target:
                 f"{num_tokens} tokens (aligned to blocks of {self.spec.block_length}: {aligned}) do not fit "
                 f"the context of {limit} of {self.spec.name}; shorten the prompt or lower max_new_tokens"
             )
+
+    def new_cache(self, num_tokens: int) -> BlockCache:
+        """A cache for a request of `num_tokens` in all; raises ValueError as `check_length` does."""
+        self.check_length(num_tokens)
         return BlockCache(self.spec, num_tokens, dtype=self.dtype, device=self.device)
 
     def prefill(self, cache: BlockCache, token_ids: Sequence[int]) -> None:
         self.transformer.prefill(cache, token_ids)
 
-    def forward(self, cache: BlockCache, copies: Sequence[BlockCopy]) -> PassOutput:
-        return self.transformer.forward(cache, copies)
+    def forward(self, cache: BlockCache, copies: Sequence[BlockCopy], prompt: Sequence[int] = ()) -> PassOutput:
+        return self.transformer.forward(cache, copies, prompt)
 
 
 def parse_device(device: torch.device | str) -> torch.device:

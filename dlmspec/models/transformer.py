@@ -145,62 +145,55 @@ class BlockDiffusionTransformer:
     @torch.inference_mode()
     def prefill(self, cache: BlockCache, token_ids: Sequence[int]) -> None:
         """Run whole blocks of committed tokens, block-causal, and commit their rows; yields no logits."""
-        length = self.spec.block_length
-        assert len(token_ids) % length == 0, f"{len(token_ids)} tokens are no whole blocks of {length}"
-        step = max(length, PREFILL_ROWS // length * length)
+        step = prefill_rows(self.spec.block_length)
         for start in range(0, len(token_ids), step):
-            self._prefill_chunk(cache, token_ids[start : start + step])
+            self.forward(cache, (), token_ids[start : start + step])
 
     @torch.inference_mode()
-    def forward(self, cache: BlockCache, copies: Sequence[BlockCopy]) -> PassOutput:
-        """One target pass over `copies`: a row sees the prefix, its ancestor copies and its own copy."""
+    def forward(self, cache: BlockCache, copies: Sequence[BlockCopy], prompt: Sequence[int] = ()) -> PassOutput:
+        """One target pass over `copies`: a row sees the prefix, its ancestor copies and its own copy.
+
+        Whole blocks of `prompt` that are not cached yet ride along, block-causal, and are committed: they are prefix
+        to every copy.
+        """
+        spec, num_prompt, start = self.spec, len(prompt), cache.length
+        assert num_prompt % spec.block_length == 0, f"{num_prompt} tokens are no whole blocks of {spec.block_length}"
+        end = start + num_prompt
+        assert end <= cache.max_length, f"{end} rows exceed the {cache.max_length} that the cache was allocated for"
+        cache.length = end  # its new rows are written layer by layer, before any row reads them
         self._check_copies(cache, copies)
-        spec, num_rows = self.spec, len(copies) * self.spec.block_length
+        num_rows = num_prompt + len(copies) * spec.block_length
         order, groups = group_copies(copies)
-        first = [cache.length + copies[i].block * spec.block_length for i in order]
-        positions = [start + offset for start in first for offset in range(spec.block_length)]
-        x = self._embed([token for i in order for token in copies[i].tokens])
+        first = [end + copies[i].block * spec.block_length for i in order]
+        positions = [*range(start, end), *(place + i for place in first for i in range(spec.block_length))]
+        x = self._embed([*prompt, *(token for i in order for token in copies[i].tokens)])
         cos, sin = self._rope_rows(positions, x.shape[0])
         shape = (spec.num_layers, spec.num_kv_heads, len(copies), spec.block_length, spec.head_dim)
         keys, values = x.new_empty(shape), x.new_empty(shape)
         for index, layer in enumerate(self.layers):
             q, k, v = self._project(layer, x, cos, sin)
             for kept, rows in ((keys, k), (values, v)):
-                kept[index].copy_(rows[:num_rows].unflatten(0, (len(copies), -1)).permute(2, 0, 1, 3))
-            attended = attend_copies(q[:num_rows], (keys[index], values[index]), cache, index, groups)
-            x = self._finish_layer(layer, x, pad_rows(attended))
-        hidden = rms_norm(x, self.final_norm, spec.rms_norm_eps)[:num_rows].unflatten(0, (len(copies), -1))
+                own = rows[num_prompt:num_rows].unflatten(0, (len(copies), spec.block_length))
+                kept[index].copy_(own.permute(2, 0, 1, 3))
+            attended = []
+            if num_prompt:
+                cache.keys[index, :, start:end] = k[:num_prompt].transpose(0, 1)
+                cache.values[index, :, start:end] = v[:num_prompt].transpose(0, 1)
+                attended.append(attend_prompt(q[:num_prompt], cache, index))
+            if copies:
+                own = keys[index], values[index]
+                attended.append(attend_copies(q[num_prompt:num_rows], own, cache, index, groups))
+            x = self._finish_layer(layer, x, pad_rows(torch.cat(attended)))
+        hidden = rms_norm(x, self.final_norm, spec.rms_norm_eps)[num_prompt:num_rows]
+        hidden = hidden.unflatten(0, (len(copies), spec.block_length))
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
         if order != sorted(order):
             back = torch.tensor([order.index(i) for i in range(len(order))], device=x.device)
             keys, values, hidden = keys[:, back], values[:, back], hidden[back]
         return PassOutput(keys, values, hidden, self.lm_head)
 
-    def _prefill_chunk(self, cache: BlockCache, token_ids: Sequence[int]) -> None:
-        num_rows, start = len(token_ids), cache.length
-        end = start + num_rows
-        assert end <= cache.max_length, f"{end} rows exceed the {cache.max_length} that the cache was allocated for"
-        x = self._embed(token_ids)
-        cos, sin = self._rope_rows(range(start, end), x.shape[0])
-        block = torch.arange(end, device=x.device) // self.spec.block_length
-        visible = block[start:, None] >= block  # [rows, end]
-        for index, layer in enumerate(self.layers):
-            q, k, v = self._project(layer, x, cos, sin)
-            cache.keys[index, :, start:end] = k[:num_rows].transpose(0, 1)
-            cache.values[index, :, start:end] = v[:num_rows].transpose(0, 1)
-            attended = F.scaled_dot_product_attention(
-                q[None, :num_rows].transpose(1, 2),
-                cache.keys[index, None, :, :end],
-                cache.values[index, None, :, :end],
-                attn_mask=visible,
-                enable_gqa=True,
-            )
-            x = self._finish_layer(layer, x, pad_rows(attended[0].transpose(0, 1).flatten(1)))
-        cache.length = end
-
     def _check_copies(self, cache: BlockCache, copies: Sequence[BlockCopy]) -> None:
         length = self.spec.block_length
-        assert copies, "a pass needs a copy"
         for copy in copies:
             chain = copy.ancestors
             assert len(copy.tokens) == length, f"a copy has {len(copy.tokens)} tokens, the block length is {length}"
@@ -233,6 +226,26 @@ class BlockDiffusionTransformer:
         x = x + attended @ layer.output
         normed = rms_norm(x, layer.mlp_norm, self.spec.rms_norm_eps)
         return x + gated_silu(normed @ layer.gate_up) @ layer.down
+
+
+def prefill_rows(block_length: int) -> int:
+    """Rows of a prompt that one pass takes: about `PREFILL_ROWS`, in whole blocks."""
+    return max(block_length, PREFILL_ROWS // block_length * block_length)
+
+
+def attend_prompt(q: Tensor, cache: BlockCache, layer: int) -> Tensor:
+    """Block-causal attention of the cache's last rows `q [rows, H, D]` over all of it → `[rows, H D]`."""
+    end = cache.length
+    block = torch.arange(end, device=q.device) // cache.block_length
+    visible = block[end - len(q) :, None] >= block  # [rows, end]
+    attended = F.scaled_dot_product_attention(
+        q[None].transpose(1, 2),
+        cache.keys[layer, None, :, :end],
+        cache.values[layer, None, :, :end],
+        attn_mask=visible,
+        enable_gqa=True,
+    )
+    return attended[0].transpose(0, 1).flatten(1)
 
 
 def group_copies(copies: Sequence[BlockCopy]) -> tuple[list[int], list[CopyGroup]]:
