@@ -91,6 +91,7 @@ class LanguageModel:
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of text, chat messages (by the model's chat template) or ids."""
         if isinstance(prompt, str):
+            check_text(prompt)
             return self.tokenizer.encode(prompt, add_special_tokens=False)
         if prompt and isinstance(prompt[0], Mapping):
             if not self.tokenizer.chat_template:
@@ -216,6 +217,14 @@ def is_batch(prompt: Any) -> bool:
     if isinstance(prompt, str):
         return False
     return not prompt or isinstance(prompt[0], str) or (isinstance(prompt[0], Sequence) and not isinstance(prompt, str))
+
+
+def check_text(text: str) -> None:
+    """Raises ValueError for what is no Unicode text: the tokenizer would call it a wrong type."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the prompt holds half a character at position {error.start}; give valid text") from error
 
 
 def find_stop(text: str, stop_strings: str | Sequence[str]) -> int | None:

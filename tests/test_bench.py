@@ -232,6 +232,22 @@ def bench(target: Target, **options) -> list[BenchRow]:
     return run_bench(target=target, encode=encode, make_drafter=lambda name: UNTRAINED[name](), **settings)
 
 
+def test_prompts_must_fit_the_answers_too(target: Target, tmp_path: Path):
+    """Accuracy decodes 128 tokens, whatever the plan says."""
+    path = tmp_path / "own.jsonl"
+    rows = [{"id": name, "prompt": "a" * length, "answer": 3} for name, length in (("short", 9), ("long", 400))]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    def whole(text: str) -> list[int]:
+        return [7] * len(text)
+
+    settings = {"target": target, "make_drafter": lambda name: UNTRAINED[name](), "encode": whole, "allow_busy": True}
+    settings |= {"prompts": (path,), "drafters": ("none",), "max_new_tokens": 4}
+    assert run_bench(**settings)
+    with pytest.raises(ValueError, match=r"prompt 'long' \(.*own\.jsonl:2\): 528 tokens"):
+        run_bench(**settings, accuracy=True, decode_text=lambda ids: "3")
+
+
 def test_end_to_end(target: Target, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dlmspec.bench.accuracy.MAX_NEW_TOKENS", 12)
     seen: list[tuple[int, int, str]] = []

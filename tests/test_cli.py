@@ -2,7 +2,8 @@
 
 Catches: a command that cannot start, a traceback instead of a message, results half-written or written after the
 work instead of refused before it, JSON mixed with other output, a neighbour's file overwritten by a temporary one, a
-parity check of nothing that reports success, `auto` resolved for another rule than the one that runs.
+parity check of nothing that reports success, a long command that a bad prompt ends half-way, `auto` resolved for
+another rule than the one that runs.
 """
 
 import json
@@ -216,6 +217,39 @@ def test_bad_input_gets_one_line_and_exit_code_two(capsys, argv, message):
     assert message in err
     assert err.startswith("dlmspec: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["record", "--out", "records"],
+        ["verify", "--drafters", "random", "--rules", "sequential"],
+        ["bench", "--drafters", "confidence", "--allow-busy"],
+        ["bench", "--rule", "factor", "--stale"],
+    ],
+    ids=lambda argv: " ".join(argv[:1] + argv[3:]),
+)
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("word " * 300, "do not fit the context"),
+        ("a <|mask|>", "mask id"),
+        ("\ud83d", "half a character"),
+    ],
+)
+def test_a_bad_prompt_ends_the_command_before_any_decode(capsys, monkeypatch, tmp_path, argv, prompt, message):
+    def decoded(*_args, **_options):
+        pytest.fail("a prompt was decoded")
+
+    monkeypatch.setattr("dlmspec.decode.Request", decoded)
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": "fine", "prompt": "In the beginning"}, {"id": "bad one", "prompt": prompt}]
+    (tmp_path / "own.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
+    code, _, err = run(capsys, argv[0], "pocket", *argv[1:], "--prompts", "own.jsonl", "--max-new-tokens", "250")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("dlmspec: prompt 'bad one' (own.jsonl:3): ")
+    assert message in err
+    assert not (tmp_path / "records").exists()
 
 
 def test_an_interrupt_ends_quietly(capsys, monkeypatch):

@@ -4,8 +4,12 @@ A file holds one JSON object a line: `id`, `prompt` and, where one answer is rig
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from dlmspec.models.target import Target
+from dlmspec.request import check_prompt
 
 DOMAINS = ("math", "code", "prose")
 SETS = (*DOMAINS, "math-known")  # math-known: trained templates with held-out numbers, for accuracy only
@@ -14,11 +18,12 @@ _DIRECTORY = Path(__file__).parent / "prompts"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt; `answer` is the right answer of a word problem, else None."""
+    """One prompt; `answer` is the right answer of a word problem, else None; `place` its file and line."""
 
     id: str
     prompt: str
     answer: int | None = None
+    place: str = field(default="", compare=False)
 
 
 def load_prompts(domain_or_path: str | Path, limit: int | None = None) -> list[Prompt]:
@@ -37,6 +42,24 @@ def load_prompts(domain_or_path: str | Path, limit: int | None = None) -> list[P
     if not prompts:
         raise ValueError(f"{path} holds no prompts; give one JSON object a line with id and prompt")
     return prompts[:limit]
+
+
+def encode_prompts(prompts: Sequence[Prompt], encode: Callable[[str], list[int]], target: Target,
+                   max_new_tokens: int) -> list[list[int]]:  # fmt: skip
+    """Ids of the prompts, all checked before any is decoded.
+
+    Raises ValueError with id, file and line of the first that could not be.
+    """
+    rows = []
+    for prompt in prompts:
+        try:
+            ids = encode(prompt.prompt)
+            check_prompt(ids, target.spec.mask_id, target.spec.vocab_size)
+            target.check_length(len(ids) + max_new_tokens)
+        except ValueError as error:
+            raise ValueError(f"prompt {prompt.id!r} ({prompt.place}): {error}") from error
+        rows.append(ids)
+    return rows
 
 
 def prompt_path(domain_or_path: str | Path) -> Path:
@@ -68,4 +91,4 @@ def _parse(line: str, place: str) -> Prompt:
     answer = row.get("answer")
     if answer is not None and (not isinstance(answer, int) or isinstance(answer, bool)):
         raise ValueError(f"{place}: 'answer' is {answer!r}; it must be an integer or absent")
-    return Prompt(row["id"], row["prompt"], answer)
+    return Prompt(row["id"], row["prompt"], answer, place)

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlmspec.bench.accuracy import Examiner, has_answers, with_accuracy
+from dlmspec.bench.accuracy import MAX_NEW_TOKENS, Examiner, has_answers, with_accuracy
 from dlmspec.bench.busy import check_idle, machine_load
 from dlmspec.bench.gate import gated
 from dlmspec.bench.measure import ORACLES, Cell, Decoders, Meter
 from dlmspec.bench.plan import BenchPlan
-from dlmspec.bench.prompt_sets import Prompt, domain_name, load_prompts
+from dlmspec.bench.prompt_sets import Prompt, domain_name, encode_prompts, load_prompts
 from dlmspec.bench.rows import BenchRow, Label, aggregate
 from dlmspec.drafters.base import Drafter
 from dlmspec.models.target import Target
@@ -98,8 +98,16 @@ def run_bench(
     if accuracy and decode_text is None:
         raise ValueError("accuracy needs decode_text, which turns token ids into text")
     prompt_sets = {domain_name(name): load_prompts(name, checked.limit) for name in checked.prompts}
-    ids = {domain: tuple(encode(row.prompt) for row in prompts) for domain, prompts in prompt_sets.items()}
+    ids = {
+        domain: tuple(encode_prompts(prompts, encode, target, longest(checked, prompts, accuracy)))
+        for domain, prompts in prompt_sets.items()
+    }
     drafters = {name: make_drafter(name) for name in checked.drafters}
     check_idle(machine_load(), allow_busy=allow_busy)
     run = BenchRun(checked, target, model_name or target.spec.name, drafters, decoders or Decoders(), progress)
     return list(run.rows(prompt_sets, ids, decode_text if accuracy else None))
+
+
+def longest(plan: BenchPlan, prompts: Sequence[Prompt], accuracy: bool) -> int:
+    """The most tokens that one of these prompts will be asked for."""
+    return max(plan.max_new_tokens, MAX_NEW_TOKENS if accuracy and has_answers(prompts) else 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from dlmspec.bench.prompt_sets import domain_name, load_prompts
+from dlmspec.bench.prompt_sets import domain_name, encode_prompts, load_prompts
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
 from dlmspec.drafters.stale import coupled
@@ -124,7 +124,9 @@ def stale_report(
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[StaleRow]:
     """Rows per domain, temperature and staleness 1 … 5, from reference decodes."""
-    sets = {domain_name(name): load_prompts(name, limit) for name in prompts}
+    sets = {
+        domain_name(name): encode_prompts(load_prompts(name, limit), encode, target, max_new_tokens) for name in prompts
+    }
     done, total = 0, len(temperatures) * sum(map(len, sets.values()))
     rows: list[StaleRow] = []
     for domain, chosen in sets.items():
@@ -137,8 +139,8 @@ def stale_report(
                 early_stop=False,
             )
             counter = StaleCounter(DenoisingLaw(target.spec, config), order)
-            for prompt in chosen:
-                reference_decode(target, encode(prompt.prompt), config, observer=counter)
+            for prompt_ids in chosen:
+                reference_decode(target, prompt_ids, config, observer=counter)
                 done += 1
                 if progress is not None:
                     progress(done, total, f"{domain} T={temperature:g}")

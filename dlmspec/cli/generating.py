@@ -4,7 +4,7 @@ import argparse
 
 from rich.table import Table
 
-from dlmspec.bench.prompt_sets import load_prompts
+from dlmspec.bench.prompt_sets import encode_prompts, load_prompts
 from dlmspec.cli.options import (
     add_json,
     add_model,
@@ -117,14 +117,14 @@ def run_demo(arguments: argparse.Namespace) -> int:
     console = console_for(arguments.json)
     lm = load(arguments.model, dtype=arguments.dtype)
     config = make_config(max_new_tokens=arguments.max_new_tokens, temperature=arguments.temperature)
-    prompts = [(d, p) for d, count in DEMO_PROMPTS.items() for p in load_prompts(d, count)]
+    prompts = [(domain, prompt) for domain, count in DEMO_PROMPTS.items() for prompt in load_prompts(domain, count)]
+    encoded = encode_prompts([prompt for _, prompt in prompts], lm.encode, lm.target, arguments.max_new_tokens)
     names = list(dict.fromkeys(["confidence-tree", lm.drafter("auto", config.rule).name]))
     decoders = [(name, budget) for name in names for budget in DEMO_BUDGETS]
     table, rows, exact = comparison_table("reference (with store passes) against speculation"), [], True
     with progress_bar(len(prompts) * len(decoders)) as show:
         done = 0
-        for domain, prompt in prompts:
-            ids = lm.encode(prompt.prompt)
+        for (domain, prompt), ids in zip(prompts, encoded, strict=True):
             reference = reference_decode(lm.target, ids, config, store_passes=True)
             outputs = {"reference": reference}
             for name, budget in decoders:

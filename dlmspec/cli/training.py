@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from dlmspec.bench.prompt_sets import load_prompts
+from dlmspec.bench.prompt_sets import encode_prompts, load_prompts
 from dlmspec.cli.options import (
     add_json,
     add_model,
@@ -53,7 +53,6 @@ def run_record(arguments: argparse.Namespace) -> int:
     check_directory(arguments.out)
     use_threads(arguments)
     lm = load(arguments.model, dtype=arguments.dtype)
-    prompts = [lm.encode(prompt.prompt) for prompt in load_prompts(arguments.prompts, arguments.limit)]
     configs = [
         make_config(
             max_new_tokens=arguments.max_new_tokens,
@@ -64,6 +63,8 @@ def run_record(arguments: argparse.Namespace) -> int:
         )
         for temperature in arguments.temperature
     ]
+    chosen = load_prompts(arguments.prompts, arguments.limit)
+    prompts = encode_prompts(chosen, lm.encode, lm.target, arguments.max_new_tokens)
     with progress_bar(len(prompts) * len(configs)) as show:
         job = RecordJob(lm.target, prompts, configs, arguments.out, lambda done, total: show(done, "prompts recorded"))
         steps = job.run()

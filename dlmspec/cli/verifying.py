@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from dlmspec.bench.prompt_sets import domain_name, load_prompts
+from dlmspec.bench.prompt_sets import domain_name, encode_prompts, load_prompts
 from dlmspec.cli.options import (
     add_json,
     add_model,
@@ -51,7 +51,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
         for temperature in arguments.temperature
     ]
     prompts = {
-        domain_name(name): [lm.encode(prompt.prompt) for prompt in load_prompts(name, arguments.limit)]
+        domain_name(name): encode_prompts(
+            load_prompts(name, arguments.limit), lm.encode, lm.target, arguments.max_new_tokens
+        )
         for name in arguments.prompts
     }
     # by rule: `auto` is another drafter under another rule
