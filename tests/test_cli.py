@@ -11,10 +11,13 @@ import json
 import pytest
 from safetensors.torch import load_file, save_file
 
-from dlmspec.cli import main
+from dlmspec import load
+from dlmspec.cli import build_parser, main
+from dlmspec.cli.options import rules_from
 from dlmspec.drafters.adversarial import RandomDrafter
 from dlmspec.drafters.confidence import ConfidenceDrafter
 from dlmspec.request import Request
+from dlmspec.rules import RULES, EntropyBounded, LowConfidenceDynamic
 
 VERIFY_KEYS = [
     "target", "dtype", "block_length", "domain", "rule", "rule_args", "temperature", "noise", "cache", "seed",
@@ -47,6 +50,65 @@ def test_json_on_stdout_is_alone(capsys):
     assert content["schema"] == 1
     assert {"versions", "device", "threads", "load", "commit", "argv", "date"} <= content["meta"].keys()
     assert content["rows"][0]["num_passes"] >= 1
+
+
+def test_flags_of_generate_reach_the_decoder(capsys):
+    code, out, _ = run(
+        capsys, "generate", "pocket", "In the beginning", "--max-new-tokens", "24", "--temperature", "1", "--seed", "5",
+        "--drafter", "confidence", "--confidence", "margin", "--noise", "position", "--device", "cpu",
+        "--block-length", "8", "--mask-id", "0", "--stop-strings", "no such text", "--stop-strings", "e", "--json", "-",
+    )  # fmt: skip
+    assert code == 0
+    lm = load("pocket", block_length=8)
+    options = {"max_new_tokens": 24, "temperature": 1.0, "seed": 5, "drafter": "none"}
+    expected = lm.generate(
+        "In the beginning", confidence="margin", noise="position", stop_strings=["no such text", "e"], **options
+    )
+    (row,) = json.loads(out)["rows"]
+    assert (row["text"], row["token_ids"]) == (expected.text, list(expected.token_ids))
+    assert row["finish_reason"] == "stop_string"
+    for changes in ({"confidence": "token_prob"}, {"noise": "step"}):
+        other = lm.generate("In the beginning", **{"confidence": "margin", "noise": "position", **options, **changes})
+        assert list(other.token_ids)[: len(row["token_ids"])] != row["token_ids"], "the flag makes a difference"
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "record"])
+def test_confidence_and_noise_reach_every_decoder(capsys, monkeypatch, tmp_path, command):
+    seen = set()
+
+    def noted(_target, _prompt, config, **_options):
+        seen.add((config.sampling.confidence, config.noise))
+        raise ValueError("seen")
+
+    for module in ("parity", "training.record"):
+        monkeypatch.setattr(f"dlmspec.{module}.reference_decode", noted)
+    monkeypatch.setattr("dlmspec.bench.stale.reference_decode", noted)
+    argv = {
+        "verify": ["--drafters", "none"],
+        "bench": ["--stale", "--rule", "factor", "--limit", "1"],
+        "record": ["--out", str(tmp_path / "records")],
+    }[command]
+    code, _, err = run(
+        capsys, command, "pocket", "--prompts", "math", *argv, "--confidence", "margin", "--noise", "position"
+    )
+    assert (code, err) == (2, "dlmspec: seen\n")
+    assert seen == {("margin", "position")}
+
+
+@pytest.mark.parametrize("command", ["generate", "demo", "verify", "bench", "record"])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--device", "cuda:99"], "device 'cuda:99' is not to be had"),
+        (["--block-length", "0"], "block length 0"),
+        (["--mask-id", "99999"], "mask id 99999"),
+    ],
+)
+def test_every_command_hands_on_what_a_model_is_loaded_with(capsys, command, flags, message):
+    more = {"generate": ["hi"], "record": ["--prompts", "math", "--out", "records"]}.get(command, [])
+    code, _, err = run(capsys, command, "pocket", *more, *flags)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
 
 
 def test_verify_reports_every_configuration(capsys, tmp_path):
@@ -201,6 +263,14 @@ def test_a_directory_that_is_no_model_or_lacks_a_tensor(capsys, tiny_sdar, tmp_p
         (["record", "pocket", "--prompts", "math", "--out", "/dev/null/records"], "cannot write into"),
         (["verify", "pocket", "--drafters", ","], "lists nothing"),
         (["verify", "pocket", "--budgets", "four"], "--budgets"),
+        (
+            ["verify", "pocket", "--rules", "sequential,factor", "--gamma", "1"],
+            "--gamma is an option of entropy_bounded",
+        ),
+        (["verify", "pocket", "--rules", "factor", "--denoising-steps", "4"], "--denoising-steps is an option of seq"),
+        (["verify", "pocket", "--rules", "magic", "--gamma", "1"], "unknown rule 'magic'"),
+        (["generate", "pocket", "hi", "--confidence", "high"], "unknown confidence 'high'"),
+        (["bench", "pocket", "--noise", "loud", "--drafters", "confidence"], "unknown noise 'loud'"),
         (["verify", "pocket", "--budgets", "0", "--prompts", "math", "--limit", "1"], "budget must be at least 1"),
         (["sing"], "COMMAND"),
         (["record", "pocket", "--prompts", "nowhere.jsonl", "--out", "records"], "nowhere.jsonl"),
@@ -250,6 +320,14 @@ def test_a_bad_prompt_ends_the_command_before_any_decode(capsys, monkeypatch, tm
     assert err.startswith("dlmspec: prompt 'bad one' (own.jsonl:3): ")
     assert message in err
     assert not (tmp_path / "records").exists()
+
+
+def test_a_flag_goes_to_the_rules_that_take_it():
+    arguments = build_parser().parse_args(["verify", "pocket", "--rules", "all", "--gamma", "1", "--threshold", "0.5"])
+    rules = {rule.name: rule for rule in rules_from(arguments)}
+    assert rules.keys() == RULES.keys()
+    assert rules["entropy_bounded"] == EntropyBounded(gamma=1.0)
+    assert rules["low_confidence_dynamic"] == LowConfidenceDynamic(threshold=0.5)
 
 
 def test_an_interrupt_ends_quietly(capsys, monkeypatch):

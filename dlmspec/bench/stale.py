@@ -5,7 +5,7 @@ commits in between are known. Only steps of one block are compared.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -17,6 +17,7 @@ from dlmspec.drafters.stale import coupled
 from dlmspec.evidence import Evidence
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
+from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.state import BlockState
 from dlmspec.step import Sampling
@@ -117,6 +118,8 @@ def stale_report(
     prompts: Sequence[str | Path],
     temperatures: Sequence[float] = (0.0, 1.0),
     rule: CommitRule | None = None,
+    sampling: Sampling | None = None,
+    noise: NoiseMode = "step",
     limit: int = 20,
     max_new_tokens: int = 64,
     seed: int = 0,
@@ -134,7 +137,8 @@ def stale_report(
             config = DecodeConfig(
                 max_new_tokens=max_new_tokens,
                 rule=rule or LowConfidenceStatic(),
-                sampling=Sampling(temperature=temperature),
+                sampling=replace(sampling or Sampling(), temperature=temperature),
+                noise=noise,
                 seed=seed,
                 early_stop=False,
             )

@@ -17,6 +17,7 @@ from dlmspec.cli.options import (
     check_writable,
     console_for,
     listed,
+    model_options,
     progress_bar,
     rule_from,
     use_threads,
@@ -25,6 +26,7 @@ from dlmspec.cli.options import (
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.engine import LanguageModel, load
 from dlmspec.provenance import build_meta
+from dlmspec.step import Sampling
 
 
 def register(commands) -> None:
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable(arguments.json)
     check_plots(arguments.plots)
     use_threads(arguments)
-    lm = load(arguments.model, dtype=arguments.dtype)
+    lm = load(arguments.model, **model_options(arguments))
     if arguments.stale:
         return report_stale(arguments, lm)
     console, load_now = console_for(arguments.json), machine_load()
@@ -70,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
             budgets=arguments.budgets,
             temperatures=arguments.temperature,
             rule=rule_from(arguments.rule, arguments),
+            sampling=Sampling(confidence=arguments.confidence),
+            noise=arguments.noise,
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,
@@ -103,6 +107,8 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
             prompts=arguments.prompts,
             temperatures=tuple(arguments.temperature),
             rule=rule,
+            sampling=Sampling(confidence=arguments.confidence),
+            noise=arguments.noise,
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,

@@ -7,7 +7,7 @@ import platform
 import torch
 from rich.table import Table
 
-from dlmspec.cli.options import console_for
+from dlmspec.cli.options import add_resolved, console_for
 from dlmspec.models.loader import checkpoint_dtype, expected_shapes
 from dlmspec.models.spec import ModelSpec, read_config, spec_from_directory
 from dlmspec.models.transformer import row_invariant
@@ -18,8 +18,7 @@ from dlmspec.shipped import find_model, shipped_names
 def register(commands) -> None:
     parser = commands.add_parser("doctor", help="check this machine, or what a directory is recognised as")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="shipped name or directory")
-    parser.add_argument("--block-length", type=int)
-    parser.add_argument("--mask-id", type=int)
+    add_resolved(parser)
     parser.set_defaults(run=run)
 
 

@@ -11,6 +11,7 @@ from dlmspec.cli.options import (
     add_rule,
     check_writable,
     console_for,
+    model_options,
     progress_bar,
     rule_from,
     use_threads,
@@ -34,6 +35,7 @@ def register(commands) -> None:
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stop-strings", action="append", default=[], metavar="TEXT", help="end here; repeatable")
     parser.add_argument("--drafter", default="auto")
     parser.add_argument("--budget", type=int, default=DEFAULT_BUDGET)
     parser.add_argument("--compare", action="store_true", help="decode by the reference too, and compare")
@@ -51,16 +53,21 @@ def register(commands) -> None:
 def run_generate(arguments: argparse.Namespace) -> int:
     check_writable(arguments.json)
     use_threads(arguments)
-    lm = load(arguments.model, dtype=arguments.dtype)
+    lm = load(arguments.model, **model_options(arguments))
     options = {
         "max_new_tokens": arguments.max_new_tokens,
         "rule": rule_from(arguments.rule, arguments),
         "temperature": arguments.temperature,
         "top_k": arguments.top_k,
         "top_p": arguments.top_p,
+        "confidence": arguments.confidence,
+        "noise": arguments.noise,
         "seed": arguments.seed,
     }
-    out = lm.generate(arguments.prompt, drafter=arguments.drafter, budget=arguments.budget, **options)
+    out = lm.generate(
+        arguments.prompt, drafter=arguments.drafter, budget=arguments.budget, stop_strings=arguments.stop_strings,
+        **options,
+    )  # fmt: skip
     console = console_for(arguments.json)
     if arguments.json != "-":
         console.print(out.text, markup=False)
@@ -115,7 +122,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     check_writable(arguments.json)
     use_threads(arguments)
     console = console_for(arguments.json)
-    lm = load(arguments.model, dtype=arguments.dtype)
+    lm = load(arguments.model, **model_options(arguments))
     config = make_config(max_new_tokens=arguments.max_new_tokens, temperature=arguments.temperature)
     prompts = [(domain, prompt) for domain, count in DEMO_PROMPTS.items() for prompt in load_prompts(domain, count)]
     encoded = encode_prompts([prompt for _, prompt in prompts], lm.encode, lm.target, arguments.max_new_tokens)

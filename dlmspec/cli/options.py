@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dlmspec.atomic import temporary_name, write_text
 from dlmspec.rules import RULES, CommitRule, make_rule, rule_options
+from dlmspec.step import CONFIDENCES
 
 T = TypeVar("T")
 RULE_OPTIONS = ("threshold", "gamma", "factor", "denoising_steps")
@@ -35,7 +36,20 @@ def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="shipped name, directory or hub id")
     parser.add_argument("--dtype", help="float32, bfloat16 or float64 (default: float32 on a CPU)")
+    parser.add_argument("--device", help="cpu (default) or cuda")
+    add_resolved(parser)
     parser.add_argument("--threads", type=int, help="CPU threads")
+
+
+def add_resolved(parser: argparse.ArgumentParser) -> None:
+    """What a checkpoint may leave open."""
+    parser.add_argument("--block-length", type=int, help="if the checkpoint names none")
+    parser.add_argument("--mask-id", type=int, help="if the checkpoint names none")
+
+
+def model_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `load` takes beside the model."""
+    return {name: getattr(arguments, name) for name in ("dtype", "device", "block_length", "mask_id")}
 
 
 def add_rule(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -46,6 +60,8 @@ def add_rule(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     parser.add_argument("--gamma", type=float, help="entropy bound of entropy_bounded, nats")
     parser.add_argument("--factor", type=float, help="of factor")
     parser.add_argument("--denoising-steps", type=int, help="steps per block where the rule has a schedule")
+    parser.add_argument("--confidence", default="token_prob", help=f"what rules order by: {', '.join(CONFIDENCES)}")
+    parser.add_argument("--noise", default="step", help="Gumbel noise keyed by step or by position")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -57,19 +73,31 @@ def rule_from(name: str, arguments: argparse.Namespace) -> CommitRule:
 
     Raises ValueError if the rule is unknown or does not take one of them.
     """
-    given = {option: getattr(arguments, option) for option in RULE_OPTIONS}
-    return make_rule(name, **{option: value for option, value in given.items() if value is not None})
+    return make_rule(name, **given_rule_options(arguments))
 
 
 def rules_from(arguments: argparse.Namespace) -> list[CommitRule]:
-    """The listed rules; each takes those flags that it knows."""
+    """The listed rules; each takes those flags that it knows.
+
+    Raises ValueError if a rule is unknown or none of them takes a flag that was given.
+    """
     names = list(RULES) if arguments.rules == ["all"] else arguments.rules
-    rules = []
-    for name in names:
-        known = rule_options(name)
-        given = {option: getattr(arguments, option) for option in RULE_OPTIONS if option in known}
-        rules.append(make_rule(name, **{option: value for option, value in given.items() if value is not None}))
-    return rules
+    given = given_rule_options(arguments)
+    known = {name: rule_options(name) for name in names}
+    for option in given:
+        if not any(option in options for options in known.values()):
+            takers = ", ".join(name for name in RULES if option in rule_options(name))
+            flag = "--" + option.replace("_", "-")
+            raise ValueError(f"{flag} is an option of {takers}, and not of {', '.join(names)}; leave it out")
+    return [
+        make_rule(name, **{option: value for option, value in given.items() if option in known[name]}) for name in names
+    ]
+
+
+def given_rule_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of rules whose flags were given."""
+    values = {option: getattr(arguments, option) for option in RULE_OPTIONS}
+    return {option: value for option, value in values.items() if value is not None}
 
 
 def use_threads(arguments: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from dlmspec.cli.options import (
     check_writable,
     console_for,
     listed,
+    model_options,
     progress_bar,
     rule_from,
     use_threads,
@@ -52,12 +53,14 @@ def register(commands) -> None:
 def run_record(arguments: argparse.Namespace) -> int:
     check_directory(arguments.out)
     use_threads(arguments)
-    lm = load(arguments.model, dtype=arguments.dtype)
+    lm = load(arguments.model, **model_options(arguments))
     configs = [
         make_config(
             max_new_tokens=arguments.max_new_tokens,
             rule=rule_from(arguments.rule, arguments),
             temperature=temperature,
+            confidence=arguments.confidence,
+            noise=arguments.noise,
             seed=arguments.seed,
             early_stop=False,
         )

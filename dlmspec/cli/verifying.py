@@ -14,6 +14,7 @@ from dlmspec.cli.options import (
     check_writable,
     console_for,
     listed,
+    model_options,
     progress_bar,
     rules_from,
     use_threads,
@@ -44,9 +45,16 @@ def run_verify(arguments: argparse.Namespace) -> int:
     """Exit code 1 if any decode differs."""
     check_writable(arguments.json)
     use_threads(arguments)
-    lm = load(arguments.model, dtype=arguments.dtype)
+    lm = load(arguments.model, **model_options(arguments))
     configs = [
-        make_config(max_new_tokens=arguments.max_new_tokens, rule=rule, temperature=temperature, seed=arguments.seed)
+        make_config(
+            max_new_tokens=arguments.max_new_tokens,
+            rule=rule,
+            temperature=temperature,
+            confidence=arguments.confidence,
+            noise=arguments.noise,
+            seed=arguments.seed,
+        )
         for rule in rules_from(arguments)
         for temperature in arguments.temperature
     ]
