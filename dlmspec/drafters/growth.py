@@ -15,6 +15,8 @@ from dlmspec.state import BlockState
 from dlmspec.tree import DraftNode, DraftTree
 
 MAX_DEPTH = 24
+# what reading the next block ahead is worth, in steps; without it a block's first pass advances one step only
+LOOKAHEAD_WORTH = 3.0
 
 # one hypothetical step: its probability and the (position, token) pairs that it commits
 Step = tuple[float, tuple[tuple[int, int], ...]]
@@ -37,6 +39,11 @@ class Candidate:
     @property
     def cost(self) -> int:
         return 1 if self.companion is None else 2
+
+    @property
+    def worth(self) -> float:
+        """Mass per node; that of a final state counts more, as its companion reads the next block ahead."""
+        return self.mass if self.companion is None else LOOKAHEAD_WORTH * self.mass / self.cost
 
 
 # for parents of one block at one step, read through its evidence: their likeliest steps
@@ -78,7 +85,7 @@ class Growth:
         room = self.budget - 1
         if len(self.items) < room:
             return 0.0
-        return heapq.nlargest(room, (item.mass / item.cost for item in self.items))[-1]
+        return heapq.nlargest(room, (item.worth for item in self.items))[-1]
 
     def _add_child(self, parent: Candidate, probability: float, commits: tuple[tuple[int, int], ...],
                    fresh: list[Candidate]) -> None:  # fmt: skip
@@ -132,7 +139,7 @@ class Growth:
             for child in parent.children:
                 if id(child) not in seen and child.mass > 0:
                     seen.add(id(child))
-                    heapq.heappush(queue, (-child.mass / child.cost, child.order, child))
+                    heapq.heappush(queue, (-child.worth, child.order, child))
 
         offer(self.root)
         while queue and room:
