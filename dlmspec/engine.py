@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dlmspec.config import DecodeConfig
-from dlmspec.decode import decode, decode_passes
+from dlmspec.decode import decode_passes
 from dlmspec.drafters.base import Drafter
 from dlmspec.drafters.registry import fitting_drafter, make_drafter
 from dlmspec.models.target import Target
@@ -19,6 +19,7 @@ from dlmspec.rules import CommitRule, make_rule
 from dlmspec.shipped import find_model
 from dlmspec.stats import DecodeStats
 from dlmspec.step import Sampling
+from dlmspec.stops import StopSearch
 
 DEFAULT_BUDGET = 4
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
@@ -141,7 +142,8 @@ class LanguageModel:
         """One `Generation`, or a list of them for a list of prompts (decoded one after another).
 
         `options` are those of `make_config`. An int seed applies to every prompt, a list gives one for each.
-        `stop_strings` (one or several) cut the text before the first that is complete; the ids stay whole.
+        `stop_strings` (one or several) end the decode once one stands complete in the text without gaps: the text
+        ends before it, the ids with the token that completes it, by every drafter alike.
         """
         self._check_stops(stop_strings)
         if not is_batch(prompt):
@@ -156,20 +158,31 @@ class LanguageModel:
         if not configs:
             return []
         found = self.drafter(drafter, configs[0].rule)
+        rows: Any = prompt
         return [
-            self._generate(row, config, found, budget, stop_strings)
-            for row, config in zip(prompt, configs, strict=True)
-        ]  # type: ignore[arg-type]
+            self._generate(row, config, found, budget, stop_strings) for row, config in zip(rows, configs, strict=True)
+        ]
 
     def _generate(self, prompt: Any, config: DecodeConfig, drafter: Drafter, budget: int,
                   stop_strings: str | Sequence[str]) -> Generation:  # fmt: skip
-        output = decode(self.target, self.encode(prompt), config, drafter=drafter, budget=budget)
-        text, reason = self.decode_text(output.token_ids), output.finish_reason
-        place = find_stop(text, stop_strings)
-        if place is not None:
-            text, reason = text[:place], "stop_string"
+        search = StopSearch(stop_strings, self.decode_text)
         dtype = str(self.target.dtype).removeprefix("torch.")
-        return Generation(text, output.token_ids, reason, output.stats, drafter.name, dtype)
+        request = None
+        for request in decode_passes(self.target, self.encode(prompt), config, drafter=drafter, budget=budget):
+            found = search.look(self._readable(request))
+            if found is not None:
+                ids, text = found
+                return Generation(text, ids, "stop_string", request.stats, drafter.name, dtype)
+        assert request is not None, "a decode takes a pass"
+        output = request.output()
+        text = self.decode_text(output.token_ids)
+        return Generation(text, output.token_ids, output.finish_reason, output.stats, drafter.name, dtype)
+
+    def _readable(self, request: Request) -> tuple[int, ...]:
+        """The ids of the answer so far: up to the first undecided position or stop id."""
+        tokens = (*request.finished, *request.root.tokens)[len(request.prompt_ids) : request.limit]
+        ends = {self.target.spec.mask_id, *self.target.spec.stop_ids}
+        return tokens[: next((index for index, token in enumerate(tokens) if token in ends), len(tokens))]
 
     def stream(self, prompt: Prompt, *, drafter: str | Path | Drafter = "auto", budget: int = DEFAULT_BUDGET,
                stop_strings: str | Sequence[str] = (), **options: Any) -> Iterator[CommitEvent]:  # fmt: skip
@@ -186,18 +199,18 @@ class LanguageModel:
 
     def _events(self, passes: Iterator[Request], max_new_tokens: int,
                 stop_strings: str | Sequence[str]) -> Iterator[CommitEvent]:  # fmt: skip
-        mask_id, stop_ids = self.target.spec.mask_id, self.target.spec.stop_ids
+        mask_id, search = self.target.spec.mask_id, StopSearch(stop_strings, self.decode_text)
         known = [mask_id] * max_new_tokens
         for request in passes:
             tokens = (*request.finished, *request.root.tokens)[len(request.prompt_ids) : request.limit]
             fresh = [i for i, token in enumerate(tokens) if token != mask_id and known[i] == mask_id]
             known[: len(tokens)] = tokens
-            ended = next((i for i, t in enumerate(known) if t == mask_id or t in stop_ids), len(known))
-            text = self.decode_text(known[:ended])
-            place = find_stop(text, stop_strings)
+            readable = self._readable(request)
+            found = search.look(readable)
+            text = self.decode_text(readable) if found is None else found[1]
             if fresh:
-                yield CommitEvent(tuple(fresh), tuple(known[i] for i in fresh), text[:place])
-            if place is not None:
+                yield CommitEvent(tuple(fresh), tuple(known[i] for i in fresh), text)
+            if found is not None:
                 return
 
     def verify_parity(self, prompts: Prompt | Sequence[Prompt], *, drafters: Sequence[str | Drafter] = ("auto",),
@@ -225,13 +238,6 @@ def check_text(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"the prompt holds half a character at position {error.start}; give valid text") from error
-
-
-def find_stop(text: str, stop_strings: str | Sequence[str]) -> int | None:
-    """Where the stop string that is complete first begins; more text after it does not change the answer."""
-    stops = [stop_strings] if isinstance(stop_strings, str) else stop_strings
-    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop and stop in text]
-    return min(ends)[1] if ends else None
 
 
 def make_config(

@@ -43,6 +43,17 @@ def test_generate_answers_and_compares(capsys):
     assert "NO" not in out
 
 
+def test_generate_compares_up_to_a_stop_string(capsys):
+    code, out, _ = run(
+        capsys, "generate", "pocket", "In the beginning", "--max-new-tokens", "32", "--compare",
+        "--stop-strings", "the", "--drafter", "confidence-tree",
+    )  # fmt: skip
+    assert code == 0
+    assert "finished by stop_string" in out
+    assert "reference, folded" in out
+    assert "NO" not in out
+
+
 def test_json_on_stdout_is_alone(capsys):
     code, out, _ = run(capsys, "generate", "pocket", "In the beginning", "--max-new-tokens", "12", "--json", "-")
     assert code == 0

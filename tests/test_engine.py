@@ -1,8 +1,9 @@
 """The library's front: names, prompts in all forms, batches, seeds, streams.
 
 Catches: options silently ignored, a batch row that depends on its peers, a stream that loses or repeats commits,
-a wrong drafter for the rule, text with masks or behind a stop string, an answer that is silently empty because its
-tokenizer has another file name, missing or damaged files without a remedy.
+a wrong drafter for the rule, text with masks or behind a stop string, a stop string that ends one drafter's answer
+elsewhere than another's, an answer that is silently empty because its tokenizer has another file name, missing or
+damaged files without a remedy.
 """
 
 import json
@@ -12,9 +13,10 @@ import pytest
 
 import dlmspec
 from dlmspec.drafters.registry import fitting_drafter, make_drafter
-from dlmspec.engine import find_stop, is_batch
+from dlmspec.engine import is_batch
 from dlmspec.rules import LowConfidenceDynamic, LowConfidenceStatic
 from dlmspec.shipped import find_model, shipped_names
+from dlmspec.stops import StopSearch, find_stop
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,38 @@ def test_parity_takes_one_prompt_and_refuses_none(lm):
 )
 def test_the_stop_string_that_is_complete_first_wins(text, stops, place):
     assert find_stop(text, stops) == place
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1, 1, 1], [5], [3, 2], [0, 4, 1]])
+def test_a_stop_is_found_at_the_same_token_in_any_portions(sizes):
+    """Half a character reads as another sign until the next token: a stop that shows for one token only counts."""
+    texts = ["", "a", "a?", "aé", "aéb", "aébc"]
+    for stop, expected in (("?", ((0, 1), "a")), ("éb", ((0, 1, 2, 3), "a")), ("x", None)):
+        search, known, found = StopSearch(stop, lambda ids: texts[len(ids)]), 0, None
+        for size in sizes:
+            known += size
+            found = found or search.look(tuple(range(known)))
+        assert found == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_stop_string_ends_every_decode_at_the_same_token(pocket, temperature):
+    options = {"max_new_tokens": 64, "temperature": temperature, "seed": 2}
+    whole = pocket.generate("In the beginning", drafter="none", **options)
+    stop = whole.text[12:16]
+    end = next(n for n in range(65) if stop in pocket.decode_text(whole.token_ids[:n]))
+    assert end < 40
+    runs = [("none", 1), ("confidence", 4), ("confidence-tree", 16), ("random", 7), ("oracle", 16)]
+    for drafter, budget in runs:
+        full = pocket.generate("In the beginning", drafter=drafter, budget=budget, **options)
+        cut = pocket.generate("In the beginning", drafter=drafter, budget=budget, stop_strings=["zzz", stop], **options)
+        assert (cut.text, cut.finish_reason) == (whole.text[: whole.text.index(stop)], "stop_string")
+        assert cut.token_ids == whole.token_ids[:end]
+        assert cut.stats.num_passes < full.stats.num_passes, "nothing is decoded behind the stop"
+        *_, last = pocket.stream("In the beginning", drafter=drafter, budget=budget, stop_strings=stop, **options)
+        assert last.text == cut.text
+    never = pocket.generate("In the beginning", drafter="confidence", stop_strings="no such text", **options)
+    assert (never.text, never.token_ids, never.finish_reason) == (whole.text, whole.token_ids, whole.finish_reason)
 
 
 def test_forms_of_prompts_are_told_apart():

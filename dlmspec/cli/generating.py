@@ -18,12 +18,13 @@ from dlmspec.cli.options import (
     write_json,
 )
 from dlmspec.decode import decode, reference_decode
-from dlmspec.engine import DEFAULT_BUDGET, Generation, load, make_config
+from dlmspec.engine import DEFAULT_BUDGET, Generation, LanguageModel, load, make_config
 from dlmspec.provenance import build_meta
 from dlmspec.request import DecodeOutput
 
 DEMO_PROMPTS = {"math": 2, "code": 1, "prose": 1}
 DEMO_BUDGETS = (DEFAULT_BUDGET, 16)
+Decoded = DecodeOutput | Generation
 
 
 def register(commands) -> None:
@@ -86,17 +87,27 @@ def run_generate(arguments: argparse.Namespace) -> int:
     }
     identical = True
     if arguments.compare:
-        config = make_config(**options)
-        reference = reference_decode(lm.target, lm.encode(arguments.prompt), config, store_passes=True)
+        name, text, reference = decode_by_reference(lm, arguments, options)
         identical = reference.token_ids == out.token_ids
-        console.print(lm.decode_text(reference.token_ids), markup=False)
+        console.print(text, markup=False)
         table = comparison_table()
-        add_row(table, "", reference, "reference", reference)
+        add_row(table, "", reference, name, reference)
         add_row(table, "", reference, out.drafter, out)
         console.print(table)
         row["identical"] = identical
     write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": [row]})
     return 0 if identical else 1
+
+
+def decode_by_reference(lm: LanguageModel, arguments: argparse.Namespace,
+                        options: dict) -> tuple[str, str, Decoded]:  # fmt: skip
+    """What to call it, its text and itself. Only the folded one ends at a stop string, so there it is the folded."""
+    if arguments.stop_strings:
+        out = lm.generate(arguments.prompt, drafter="none", stop_strings=arguments.stop_strings, **options)
+        return "reference, folded", out.text, out
+    config = make_config(**options)
+    output = reference_decode(lm.target, lm.encode(arguments.prompt), config, store_passes=True)
+    return "reference", lm.decode_text(output.token_ids), output
 
 
 def comparison_table(title: str | None = None) -> Table:
@@ -108,7 +119,7 @@ def comparison_table(title: str | None = None) -> Table:
     return table
 
 
-def add_row(table: Table, prompt: str, reference: DecodeOutput, name: str, output: DecodeOutput | Generation) -> None:
+def add_row(table: Table, prompt: str, reference: Decoded, name: str, output: Decoded) -> None:
     """One decoder's row; identical if its ids are the reference's."""
     stats = output.stats
     table.add_row(
