@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -14,7 +14,7 @@ from dlmspec.drafters.registry import fitting_drafter, make_drafter
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.parity import ParityCheck, ParityReport
-from dlmspec.request import Request
+from dlmspec.request import Request, check_prompt
 from dlmspec.rules import CommitRule, make_rule
 from dlmspec.shipped import find_model
 from dlmspec.stats import DecodeStats
@@ -149,8 +149,8 @@ class LanguageModel:
         if not is_batch(prompt):
             if not isinstance(seed, int):
                 raise ValueError("a list of seeds needs a list of prompts")
-            config = make_config(seed=seed, **options)
-            return self._generate(prompt, config, self.drafter(drafter, config.rule), budget, stop_strings)
+            config, single = make_config(seed=seed, **options), cast(Prompt, prompt)
+            return self._generate(self.encode(single), config, self.drafter(drafter, config.rule), budget, stop_strings)
         seeds = [seed] * len(prompt) if isinstance(seed, int) else list(seed)
         if len(seeds) != len(prompt):
             raise ValueError(f"{len(prompt)} prompts need {len(prompt)} seeds, got {len(seeds)}")
@@ -158,17 +158,29 @@ class LanguageModel:
         if not configs:
             return []
         found = self.drafter(drafter, configs[0].rule)
-        rows: Any = prompt
+        rows = self._encode_all(prompt, configs[0].max_new_tokens)
         return [
             self._generate(row, config, found, budget, stop_strings) for row, config in zip(rows, configs, strict=True)
         ]
 
-    def _generate(self, prompt: Any, config: DecodeConfig, drafter: Drafter, budget: int,
+    def _encode_all(self, prompts: Sequence[Any], max_new_tokens: int) -> list[list[int]]:
+        """Ids of several prompts, all checked before any is decoded; ValueError says which one could not be."""
+        rows, target = [], self.target
+        for number, prompt in enumerate(prompts, 1):
+            try:
+                rows.append(self.encode(prompt))
+                check_prompt(rows[-1], target.spec.mask_id, target.spec.vocab_size)
+                target.check_length(len(rows[-1]) + max_new_tokens)
+            except ValueError as error:
+                raise ValueError(f"prompt {number} of {len(prompts)}: {error}") from error
+        return rows
+
+    def _generate(self, prompt_ids: list[int], config: DecodeConfig, drafter: Drafter, budget: int,
                   stop_strings: str | Sequence[str]) -> Generation:  # fmt: skip
         search = StopSearch(stop_strings, self.decode_text)
         dtype = str(self.target.dtype).removeprefix("torch.")
         request = None
-        for request in decode_passes(self.target, self.encode(prompt), config, drafter=drafter, budget=budget):
+        for request in decode_passes(self.target, prompt_ids, config, drafter=drafter, budget=budget):
             found = search.look(self._readable(request))
             if found is not None:
                 ids, text = found
@@ -222,7 +234,8 @@ class LanguageModel:
             raise ValueError("there are no prompts to compare; give at least one")
         found = [self.drafter(drafter, config.rule) for drafter in drafters]
         check = ParityCheck(self.target, found, budgets)
-        return ParityReport(tuple(check.run("prompts", [self.encode(row) for row in rows], [config])))
+        encoded = self._encode_all(rows, config.max_new_tokens)
+        return ParityReport(tuple(check.run("prompts", encoded, [config])))
 
 
 def is_batch(prompt: Any) -> bool:

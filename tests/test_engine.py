@@ -86,6 +86,14 @@ def test_bad_options_are_refused(lm, options, error, message):
         lm.generate([3, 4], **{"max_new_tokens": 4, **options})
 
 
+def test_a_bad_prompt_is_refused_before_the_others_are_decoded(lm, monkeypatch):
+    monkeypatch.setattr("dlmspec.decode.Request", lambda *_: pytest.fail("a prompt was decoded"))
+    for bad, message in (([], "empty"), ([66], "mask id"), ([70], "outside the vocabulary"), ([3] * 510, "context")):
+        for use in (lm.generate, lm.verify_parity):
+            with pytest.raises(ValueError, match=f"prompt 2 of 3: .*{message}"):
+                use([[3, 4], bad, [5]], max_new_tokens=4)
+
+
 def test_text_needs_a_tokenizer(lm):
     with pytest.raises(ValueError, match="no usable tokenizer"):
         lm.encode("hello")
