@@ -8,8 +8,6 @@ from torch import Tensor
 
 from dlmspec.models.spec import ModelSpec
 
-NUM_SCRATCH_BLOCKS = 4
-
 
 def align_length(num_tokens: int, block_length: int) -> int:
     """`num_tokens` rounded up to whole blocks."""
@@ -29,20 +27,10 @@ class BlockCache:
     ) -> None:
         self.block_length = spec.block_length
         self.max_length = align_length(num_tokens, spec.block_length)
-        rows = self.max_length + NUM_SCRATCH_BLOCKS * spec.block_length
-        shape = (spec.num_layers, spec.num_kv_heads, rows, spec.head_dim)
+        shape = (spec.num_layers, spec.num_kv_heads, self.max_length, spec.head_dim)
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self.length = 0
-
-    @property
-    def num_blocks(self) -> int:
-        return self.length // self.block_length
-
-    @property
-    def capacity(self) -> int:
-        """Rows allocated: the aligned length and the scratch."""
-        return self.keys.shape[2]
 
     def append_rows(self, keys: Tensor, values: Tensor) -> None:
         """Commit whole blocks, `[layers, G, n * block_length, D]`, behind the rows there are."""

@@ -46,7 +46,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchRow:
+class BenchRow(Label):
     """One configuration on one domain and temperature: the JSON row's fields in their order, and `samples`.
 
     `passes_ratio` and `wall_ratio_store` are against the reference with store passes,
@@ -56,18 +56,6 @@ class BenchRow:
     reference's ids: below 1 there are no speed fields.
     """
 
-    target: str
-    dtype: str
-    block_length: int
-    domain: str
-    rule: str
-    rule_args: dict[str, Any]
-    temperature: float
-    noise: str
-    cache: str
-    seed: int
-    drafter: str
-    budget: int
     prompts: int
     tokens: int
     passes: int | None

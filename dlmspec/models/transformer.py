@@ -188,7 +188,7 @@ class BlockDiffusionTransformer:
         hidden = hidden.unflatten(0, (len(copies), spec.block_length))
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
         if order != sorted(order):
-            back = torch.tensor([order.index(i) for i in range(len(order))], device=x.device)
+            back = torch.tensor(order, device=x.device).argsort()
             keys, values, hidden = keys[:, back], values[:, back], hidden[back]
         return PassOutput(keys, values, hidden, self.lm_head)
 
@@ -200,7 +200,7 @@ class BlockDiffusionTransformer:
             assert len(chain) == copy.block, "one ancestor copy per uncached block before the copy"
             assert all(copies[a].ancestors == chain[:i] for i, a in enumerate(chain)), "ancestors form no chain"
             end = cache.length + copy.block * length
-            assert end <= cache.capacity, f"lookahead to row {end} exceeds the cache's {cache.capacity} rows"
+            assert end <= cache.max_length, f"lookahead to row {end} exceeds the cache's {cache.max_length} rows"
             assert end + length <= self.spec.max_position_embeddings, "a copy lies behind the context"
 
     def _embed(self, token_ids: Sequence[int]) -> Tensor:
