@@ -4,6 +4,7 @@ The reference loop and the speculative loop share this record, so that both mean
 an end. Knows nothing of drafters or trees.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -71,7 +72,10 @@ class Request:
     def run(self, copies: Sequence[BlockCopy]) -> PassOutput:
         """One target pass over `copies`; what is left of the prompt rides along."""
         prompt, self.uncached = self.uncached, ()
-        return self.target.forward(self.cache, copies, prompt)
+        started = time.perf_counter()
+        output = self.target.forward(self.cache, copies, prompt)
+        self.stats.pass_seconds += time.perf_counter() - started
+        return output
 
     @property
     def is_finished(self) -> bool:

@@ -17,6 +17,7 @@ class DecodeStats:
     expected_steps: float = 0.0  # what the drafter expected of all denoising passes
     seconds: float = 0.0
     draft_seconds: float = 0.0
+    pass_seconds: float = 0.0  # of the target's passes, without the output embedding; the rest is the walk
 
     @property
     def num_passes(self) -> int:
@@ -49,4 +50,5 @@ class DecodeStats:
             "expected_steps": self.expected_steps,
             "seconds": self.seconds,
             "draft_seconds": self.draft_seconds,
+            "pass_seconds": self.pass_seconds,
         }
