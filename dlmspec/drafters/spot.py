@@ -5,7 +5,7 @@ answer for that step, renormalised over the positions that each still masks. Whe
 at one step it proposes the step that the rule would take on the stale scores.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -38,6 +38,24 @@ class Forecast:
     token_probs: list[list[float]]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The model's output for the positions `places`, by staleness − 1: odds and token probabilities."""
+
+    places: list[int]
+    odds: list[list[float]]
+    holds: list[list[float]]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was made of one evidence so far: answers by step under noise, else one; forecasts by step."""
+
+    evidence: Evidence
+    answers: dict[int, Answer] = field(default_factory=dict)
+    forecasts: dict[int, Forecast] = field(default_factory=dict)
+
+
 class SpotDrafter:
     """Positions by the order model, tokens by coupled noise with calibrated alternatives."""
 
@@ -46,7 +64,7 @@ class SpotDrafter:
     def __init__(self, model: OrderModel, table: TokenTable) -> None:
         self.model, self.table = model, table
         self.sampled = False
-        self._read: dict[int, tuple[Evidence, dict[int, Forecast]]] = {}  # by block
+        self._read: dict[int, Reading] = {}  # by block
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> "SpotDrafter":
@@ -75,57 +93,49 @@ class SpotDrafter:
 
         `root` is the state that follows the evidence's own, if it is known.
         """
-        if evidence.block not in self._read or self._read[evidence.block][0] is not evidence:
-            self._read[evidence.block] = (evidence, {})
-        known = self._read[evidence.block][1]
-        staleness = min(step - evidence.state.step, MAX_STALENESS)
+        reading = self._read.get(evidence.block)
+        if reading is None or reading.evidence is not evidence:
+            reading = self._read[evidence.block] = Reading(evidence)
+        if step not in reading.forecasts:
+            reading.forecasts[step] = self._forecast(reading, step, root)
+        return reading.forecasts[step]
+
+    def _forecast(self, reading: Reading, step: int, root: BlockState | None) -> Forecast:
+        candidates = reading.evidence.candidates(step)
+        staleness = min(step - reading.evidence.state.step, MAX_STALENESS)
         if staleness == 0:  # read under a guessed prefix: the model knows of true ones only
-            candidates = evidence.candidates(step)
-            odds = confidence_odds(coupled(candidates)[1])
-            return Forecast(odds, self._token_probs(candidates, 1, None))
-        key = step if self.sampled else staleness
-        if key not in known:
-            if self.sampled:  # the noise of each step couples other tokens
-                known[key] = self._ask(evidence, step, root)[staleness - 1]
-            else:
-                known.update(enumerate(self._ask(evidence, step, root), 1))
-        return known[key]
+            return Forecast(confidence_odds(coupled(candidates)[1]), self._token_probs(candidates, 1, {}))
+        key = step if self.sampled else 0  # the noise of each step couples other tokens
+        if key not in reading.answers:
+            reading.answers[key] = self._ask(reading.evidence, candidates, root)
+        answer = reading.answers[key]
+        odds = [0.0] * len(candidates.ids)
+        for place, value in zip(answer.places, answer.odds[staleness - 1], strict=True):
+            odds[place] = value
+        holds = dict(zip(answer.places, answer.holds[staleness - 1], strict=True))
+        return Forecast(odds, self._token_probs(candidates, staleness, holds))
 
-    def _ask(self, evidence: Evidence, step: int, root: BlockState | None) -> list[Forecast]:
-        """One call of the model: forecasts by staleness − 1, on the candidates of `step`."""
-        candidates = evidence.candidates(step)
+    def _ask(self, evidence: Evidence, candidates: Candidates, root: BlockState | None) -> Answer:
+        """One call of the model."""
         places = most_confident(evidence.positions, candidates.log_probs)
-        length = len(evidence.state.tokens)
         taken = commits_since(evidence, root)
-        features = order_features(
-            evidence.top[places][None],
-            torch.tensor([[candidates.log_probs[place][0] for place in places]]),
-            torch.tensor([[place not in taken for place in places]]),
-            position_code(length)[places],
-        )
-        order, token = self.model(features)
-        odds = (order[0] - order[0].amax(-1, keepdim=True)).exp().tolist()
-        forecasts = []
-        for staleness, (row, holds) in enumerate(zip(odds, token[0].sigmoid().tolist(), strict=True), 1):
-            spread = [0.0] * length
-            sure: list[float | None] = [None] * length
-            for place, value, probability in zip(places, row, holds, strict=True):
-                spread[place], sure[place] = value, probability
-            forecasts.append(Forecast(spread, self._token_probs(candidates, staleness, sure)))
-        return forecasts
+        left = torch.tensor([[place not in taken for place in places]])
+        coupled_log_probs = torch.tensor([[candidates.log_probs[place][0] for place in places]])
+        code = position_code(len(candidates.ids))[places]
+        order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code))
+        order = order[0].masked_fill(~left, float("-inf"))
+        odds = (order - order.amax(-1, keepdim=True)).exp()  # among what is left: nothing underflows there
+        return Answer(places, odds.tolist(), token[0].sigmoid().tolist())
 
-    def _token_probs(
-        self, candidates: Candidates, staleness: int, sure: list[float | None] | None
-    ) -> list[list[float]]:
-        """Per position and rank: the table's value; where the model says how sure the coupled token is, that, and
+    def _token_probs(self, candidates: Candidates, staleness: int, holds: dict[int, float]) -> list[list[float]]:
+        """Per position and rank: the table's value; where the model says how surely the coupled token holds, that, and
         the rest shared among the others as in the table."""
         rows = []
         for position, log_probs in enumerate(candidates.log_probs):
             row = [self.table.probability(self.sampled, rank, staleness, p) for rank, p in enumerate(log_probs)]
-            first = None if sure is None else sure[position]
-            if row and first is not None:
-                rest = (1 - first) / max(1 - row[0], 1e-6)
-                row = [first, *(value * rest for value in row[1:])]
+            if row and position in holds:
+                rest = (1 - holds[position]) / max(1 - row[0], 1e-6)
+                row = [holds[position], *(value * rest for value in row[1:])]
             rows.append(row)
         return rows
 
