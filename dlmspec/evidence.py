@@ -47,9 +47,19 @@ class Evidence:
         self._law = law
         self._candidates: dict[int, Candidates] = {}
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether tokens are drawn (T > 0)."""
+        return self._law.is_sampled
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether each step couples other tokens."""
+        return self._law.is_redrawn
+
     def candidates(self, step: int) -> Candidates:
         """Tokens that the noise of denoising step `step` would commit, by rank; rank 0 is the coupled token."""
-        key = step if self._law.is_sampled else 0
+        key = step if self.is_redrawn else 0
         if key not in self._candidates:
             self._candidates[key] = self._rank(step)
         return self._candidates[key]

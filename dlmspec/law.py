@@ -25,6 +25,11 @@ class DenoisingLaw:
     def is_sampled(self) -> bool:
         return self._noise is not None
 
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether each step draws new noise."""
+        return self._noise is not None and self.config.noise == "step"
+
     def gumbel(self, block: int, step: int, positions: list[int]) -> Tensor | None:
         """Noise `[M, V]` of these positions of an absolute block at one step; None at temperature 0."""
         if self._noise is None:

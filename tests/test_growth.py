@@ -136,6 +136,23 @@ def test_final_states_of_the_last_block_are_not_scored():
     assert len(tree) == 1
 
 
+def test_a_final_state_counts_for_the_lookahead_that_it_brings():
+    def steps(states, evidence, ctx):
+        """Three equal first steps; the two that leave one position open lead to one final state."""
+        rows = []
+        for state in states:
+            if state.tokens == (MASK, MASK):
+                rows.append([(0.34, ((0, 10),)), (0.33, ((1, 11),)), (0.33, ((0, 30),))])
+            else:
+                masked = state.masked_positions(MASK)
+                rows.append([(0.95, ((p, 10 + p),)) for p in masked if 30 not in state.tokens])
+        return rows
+
+    tree = grow_tree(context((MASK, MASK), num_blocks=3, evidence=1), 4, steps)
+    assert [node.state.tokens for node in tree.nodes if node.is_final] == [(10, 11)]
+    assert tree.nodes[-1].block == 1, "with the next block's start, instead of a third sibling"
+
+
 def test_states_in_which_decoding_ends_are_not_scored():
     def stops(states, evidence, ctx):
         return [[(0.5, ((p, token),)) for p in s.masked_positions(MASK) for token in (STOP, 10)] for s in states]

@@ -18,12 +18,14 @@ from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
+from dlmspec.order.calibration import log_prob_bin
 from dlmspec.order.features import TOP_K
 from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel
 from dlmspec.step import Sampling
 from dlmspec.training import record
 from dlmspec.training.drafter import DrafterPlan, Examples, Labels, fit_token_table, losses, train_drafter
 from dlmspec.training.record import RecordJob, read_records, record_prompt
+from dlmspec.training.replay import RecordedEvidence, successors
 
 CONFIGS = [
     DecodeConfig(max_new_tokens=10, sampling=Sampling(temperature=t), seed=5, early_stop=False) for t in (0.0, 1.0)
@@ -120,24 +122,49 @@ def test_labels_are_the_commits_that_followed(records):
         assert int((present[row] & ~masked).sum()) == depth + 1, "one commit per step since the distributions were read"
 
 
-def test_losses_count_labels_only():
+def test_the_model_is_trained_on_what_a_drafter_hands_it(records):
+    asked = []
+
+    class Asked(OrderModel):
+        def forward(self, features, present=None):
+            asked.append(features[0])
+            return super().forward(features, present)
+
+    table = fit_token_table(Examples(records, DrafterPlan(held_out_share=10**6), held_out=False))
+    examples = Examples(records, DrafterPlan(held_out_share=3), held_out=False)
+    features, present = examples.inputs(examples.pairs)
+    for sampled in (False, True):
+        chosen = (records["sampled"][examples.pairs[:, 0]] == sampled).nonzero().squeeze(-1)
+        for pair in chosen[:: max(1, len(chosen) // 25)].tolist():
+            row, staleness = examples.pairs[pair].tolist()
+            drafter = SpotDrafter(Asked(OrderConfig()), table)
+            evidence = RecordedEvidence(records, row)
+            root = next(successors(records, row))
+            drafter.forecast(evidence, evidence.state.step + staleness, root)  # type: ignore[arg-type]
+            torch.testing.assert_close(asked[-1], features[pair][present[pair]])
+    assert len(asked) > 40
+
+
+def test_losses_are_means_over_examples_of_their_labels():
     generator = torch.Generator().manual_seed(3)
     scores = torch.randn(2, 4, 8, 6, generator=generator)
     counted = torch.rand(4, 8, generator=generator) < 0.5
+    counted[:, 0] = True
     masked = (torch.rand(4, 8, 6, generator=generator) < 0.7) | ~counted[..., None]
     position = torch.randint(6, (4, 8), generator=generator)
     masked.scatter_(-1, position[..., None], True)
     right = torch.rand(4, 8, generator=generator) < 0.5
     got = losses((scores[0], scores[1]), Labels(masked, position, right, counted))
     rows = counted.nonzero().tolist()
-    of_position, of_token = [], []
+    of_position, of_token = 0.0, 0.0
     for row, depth in rows:
+        weight = 1 / int(counted[row].sum()) / 4
         order, place = scores[0, row, depth], int(position[row, depth])
-        of_position.append(float(order[masked[row, depth]].logsumexp(0) - order[place]))
+        of_position += weight * float(order[masked[row, depth]].logsumexp(0) - order[place])
         probability = float(scores[1, row, depth, place].sigmoid())
-        of_token.append(-math.log(probability if right[row, depth] else 1 - probability))
-    assert float(got[0]) == pytest.approx(sum(of_position) / len(rows), rel=1e-5)
-    assert float(got[1]) == pytest.approx(sum(of_token) / len(rows), rel=1e-5)
+        of_token -= weight * math.log(probability if right[row, depth] else 1 - probability)
+    assert float(got[0]) == pytest.approx(of_position, rel=1e-5)
+    assert float(got[1]) == pytest.approx(of_token, rel=1e-5)
 
 
 def test_the_token_table_counts_hits(records):
@@ -146,6 +173,20 @@ def test_the_token_table_counts_hits(records):
         flat = torch.tensor(regime)
         assert ((flat >= 0) & (flat <= 1)).all()
         assert flat[0].mean() > flat[1].mean(), "the coupled token is the likeliest"
+    examples, rank, staleness, cell = Examples(records, DrafterPlan(held_out_share=10**6), held_out=False), 1, 2, 12
+    everywhere, here = [], []
+    for row, depth in examples.pairs.tolist():
+        if records["sampled"][row]:
+            continue
+        position = int((records["committed"][row + depth] >= 0).int().argmax())
+        hit = records["candidate_ids"][row, depth - 1, position, rank] == records["committed"][row + depth, position]
+        everywhere.append(int(hit))
+        log_prob = float(records["candidate_log_probs"][row, depth - 1, position, rank])
+        if depth == staleness and log_prob_bin(log_prob) == cell:
+            here.append(int(hit))
+    assert len(here) > 5
+    expected = (sum(here) + 4 * sum(everywhere) / len(everywhere)) / (len(here) + 4)
+    assert table.greedy[rank][staleness - 1][cell] == pytest.approx(expected, abs=1e-4)
 
 
 def test_an_interrupted_recording_resumes(target, tmp_path, monkeypatch):

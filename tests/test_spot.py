@@ -43,11 +43,9 @@ class CountingModel(OrderModel):
         return super().forward(features, present)
 
 
-def spot(temperature: float) -> SpotDrafter:
+def spot() -> SpotDrafter:
     table = [[[0.6 / (1 + rank)] * (len(EDGES) + 1)] * 8 for rank in range(3)]
-    drafter = SpotDrafter(CountingModel(), TokenTable(table, table))
-    drafter.sampled = temperature > 0
-    return drafter
+    return SpotDrafter(CountingModel(), TokenTable(table, table))
 
 
 def evidence_of(temperature: float, *, block: int = 2, state: BlockState = START, seed: int = 1) -> Evidence:
@@ -72,7 +70,7 @@ def calls(drafter: SpotDrafter) -> int:
 
 def test_a_tree_costs_one_call_without_noise_and_one_per_step_with_it():
     for temperature in (0.0, 1.0):
-        drafter, evidence = spot(temperature), evidence_of(temperature)
+        drafter, evidence = spot(), evidence_of(temperature)
         tree = drafter.propose(context_of(evidence, ROOT), 24)
         depth = max(node.state.step for node in tree.nodes if node.block == 0) - ROOT.step
         assert depth >= 2
@@ -90,7 +88,7 @@ def test_a_tree_costs_one_call_without_noise_and_one_per_step_with_it():
 
 @pytest.mark.parametrize("staleness", [1, 2, 5, 8, 11])
 def test_a_forecast_is_the_answer_for_its_step(staleness):
-    drafter, evidence = spot(0.0), evidence_of(0.0)
+    drafter, evidence = spot(), evidence_of(0.0)
     forecast = drafter.forecast(evidence, staleness, ROOT)
     assert isinstance(drafter.model, CountingModel)
     order, token = drafter.model(drafter.model.asked[0])
@@ -108,7 +106,7 @@ def test_a_forecast_is_the_answer_for_its_step(staleness):
 
 
 def test_the_model_is_told_what_was_committed_since():
-    drafter, evidence = spot(0.0), evidence_of(0.0)
+    drafter, evidence = spot(), evidence_of(0.0)
     drafter.forecast(evidence, 1, ROOT)
     assert isinstance(drafter.model, CountingModel)
     flags = drafter.model.asked[0][0, :, 35]
@@ -120,7 +118,7 @@ def test_the_model_is_told_what_was_committed_since():
 
 
 def test_a_guessed_prefix_is_read_by_confidence_alone():
-    drafter, evidence = spot(0.0), evidence_of(0.0)
+    drafter, evidence = spot(), evidence_of(0.0)
     forecast = drafter.forecast(evidence, 0, None)
     assert calls(drafter) == 0
     best = max(evidence.positions, key=lambda place: forecast.odds[place])

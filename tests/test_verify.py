@@ -45,7 +45,7 @@ def reader() -> LogitReader:
 def test_every_node_gets_its_own_rows(reader):
     for index in (0, 1, 3, 2, 4, 5):
         positions = list(reader.positions[index])
-        torch.testing.assert_close(reader.logits(index), reader.output.logits(1 + index, positions))
+        assert torch.equal(reader.logits(index), reader.output.logits(1 + index, positions))
 
 
 def test_the_room_of_a_product_goes_to_the_heaviest_follower(reader):

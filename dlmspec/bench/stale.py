@@ -14,7 +14,7 @@ from dlmspec.bench.prompt_sets import domain_name, encode_prompts, load_prompts
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
 from dlmspec.drafters.stale import coupled
-from dlmspec.evidence import Evidence
+from dlmspec.evidence import Candidates, Evidence
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
@@ -24,8 +24,8 @@ from dlmspec.step import Sampling
 
 MAX_STALENESS = 5
 
-# (evidence, step) → odds [B] that a position is committed at that step
-Order = Callable[[Evidence, int], list[float]]
+# (evidence, step, the state that followed the evidence's) → odds [B] that a position is committed at that step
+Order = Callable[[Evidence, int, BlockState], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +69,29 @@ class StaleCounter:
     law: DenoisingLaw
     order: Order | None = None
     tallies: dict[int, Tally] = field(default_factory=lambda: {d: Tally() for d in range(1, MAX_STALENESS + 1)})
-    recent: list[Evidence] = field(default_factory=list)  # of this block, one per step, the latest last
+    recent: list[tuple[Evidence, BlockState]] = field(default_factory=list)  # of this block's steps, the latest last
 
     def __call__(self, block: int, state: BlockState, logits: Tensor, successor: BlockState) -> None:
         if state.step == 0:
             self.recent.clear()
         masked = state.masked_positions(self.law.spec.mask_id)
         commits = {p: successor.tokens[p] for p in masked if successor.tokens[p] != self.law.spec.mask_id}
-        for staleness, evidence in enumerate(reversed(self.recent), 1):
-            self._count(self.tallies[staleness], evidence, state, commits)
-        self.recent.append(Evidence(block, state, logits, self.law))
+        for staleness, (evidence, followed) in enumerate(reversed(self.recent), 1):
+            odds = None if self.order is None else self.order(evidence, state.step, followed)
+            self._count(self.tallies[staleness], evidence.candidates(state.step), odds, state, commits)
+        self.recent.append((Evidence(block, state, logits, self.law), successor))
         del self.recent[:-MAX_STALENESS]
 
-    def _count(self, tally: Tally, evidence: Evidence, state: BlockState, commits: dict[int, int]) -> None:
+    def _count(self, tally: Tally, candidates: Candidates, odds: list[float] | None, state: BlockState,
+               commits: dict[int, int]) -> None:  # fmt: skip
         mask_id = self.law.spec.mask_id
-        ids, log_probs = coupled(evidence.candidates(state.step))
+        ids, log_probs = coupled(candidates)
         likeliest = max(state.masked_positions(mask_id), key=lambda position: log_probs[position])
         tally.steps += 1
         tally.commits += len(commits)
         tally.tokens += sum(ids[position] == token for position, token in commits.items())
         tally.confidence += likeliest in commits
-        if self.order is not None:
-            odds = self.order(evidence, state.step)
+        if odds is not None:
             tally.order += max(state.masked_positions(mask_id), key=lambda position: odds[position]) in commits
 
     def rows(self, domain: str) -> list[StaleRow]:

@@ -17,6 +17,7 @@ from dlmspec.tree import DraftNode, DraftTree
 MAX_DEPTH = 24
 # what reading the next block ahead is worth, in steps; without it a block's first pass advances one step only
 LOOKAHEAD_WORTH = 3.0
+MOST_WORTH = max(1.0, LOOKAHEAD_WORTH / 2)  # per mass and node
 
 # one hypothetical step: its probability and the (position, token) pairs that it commits
 Step = tuple[float, tuple[tuple[int, int], ...]]
@@ -81,11 +82,11 @@ class Growth:
         return self.context.evidence.get(self.context.block + candidate.block)
 
     def _threshold(self) -> float:
-        """The weight per node below which an item cannot enter any more."""
+        """The mass up to which neither an item nor what follows from it can enter any more."""
         room = self.budget - 1
         if len(self.items) < room:
             return 0.0
-        return heapq.nlargest(room, (item.worth for item in self.items))[-1]
+        return heapq.nlargest(room, (item.worth for item in self.items))[-1] / MOST_WORTH
 
     def _add_child(self, parent: Candidate, probability: float, commits: tuple[tuple[int, int], ...],
                    fresh: list[Candidate]) -> None:  # fmt: skip

@@ -40,11 +40,15 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The model's output for the positions `places`, by staleness − 1: odds and token probabilities."""
+    """The model's output for the positions `places`, by staleness − 1: odds and token probabilities.
+
+    `guessed` are positions without odds: the model was told that they are taken, which is a guess.
+    """
 
     places: list[int]
     odds: list[list[float]]
     holds: list[list[float]]
+    guessed: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -63,7 +67,6 @@ class SpotDrafter:
 
     def __init__(self, model: OrderModel, table: TokenTable) -> None:
         self.model, self.table = model, table
-        self.sampled = False
         self._read: dict[int, Reading] = {}  # by block
 
     @classmethod
@@ -73,7 +76,6 @@ class SpotDrafter:
         return cls(load_order_model(directory), load_calibration(directory))
 
     def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
-        self.sampled = config.sampling.temperature > 0
         self._read.clear()
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
@@ -103,21 +105,25 @@ class SpotDrafter:
     def _forecast(self, reading: Reading, step: int, root: BlockState | None) -> Forecast:
         candidates = reading.evidence.candidates(step)
         staleness = min(step - reading.evidence.state.step, MAX_STALENESS)
-        if staleness == 0:  # read under a guessed prefix: the model knows of true ones only
-            return Forecast(confidence_odds(coupled(candidates)[1]), self._token_probs(candidates, 1, {}))
-        key = step if self.sampled else 0  # the noise of each step couples other tokens
+        if staleness == 0:  # the very step that was read, if under a guessed prefix: by confidence
+            odds = confidence_odds(coupled(candidates)[1])
+            return Forecast(odds, self._token_probs(candidates, {}, 1, reading.evidence.is_sampled))
+        key = step if reading.evidence.is_redrawn else 0
         if key not in reading.answers:
             reading.answers[key] = self._ask(reading.evidence, candidates, root)
         answer = reading.answers[key]
         odds = [0.0] * len(candidates.ids)
         for place, value in zip(answer.places, answer.odds[staleness - 1], strict=True):
             odds[place] = value
+        for place in answer.guessed:  # taken first on the likeliest path; on the others it is still to come
+            odds[place] = share_of(place, confidence_odds(coupled(candidates)[1]), odds)
         holds = dict(zip(answer.places, answer.holds[staleness - 1], strict=True))
-        return Forecast(odds, self._token_probs(candidates, staleness, holds))
+        return Forecast(odds, self._token_probs(candidates, holds, staleness, reading.evidence.is_sampled))
 
     def _ask(self, evidence: Evidence, candidates: Candidates, root: BlockState | None) -> Answer:
         """One call of the model."""
         places = most_confident(evidence.positions, candidates.log_probs)
+        is_known = root is not None and root.step > evidence.state.step
         taken = commits_since(evidence, root)
         left = torch.tensor([[place not in taken for place in places]])
         coupled_log_probs = torch.tensor([[candidates.log_probs[place][0] for place in places]])
@@ -125,19 +131,26 @@ class SpotDrafter:
         order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code))
         order = order[0].masked_fill(~left, float("-inf"))
         odds = (order - order.amax(-1, keepdim=True)).exp()  # among what is left: nothing underflows there
-        return Answer(places, odds.tolist(), token[0].sigmoid().tolist())
+        return Answer(places, odds.tolist(), token[0].sigmoid().tolist(), () if is_known else tuple(taken))
 
-    def _token_probs(self, candidates: Candidates, staleness: int, holds: dict[int, float]) -> list[list[float]]:
+    def _token_probs(self, candidates: Candidates, holds: dict[int, float], staleness: int,
+                     sampled: bool) -> list[list[float]]:  # fmt: skip
         """Per position and rank: the table's value; where the model says how surely the coupled token holds, that, and
         the rest shared among the others as in the table."""
         rows = []
         for position, log_probs in enumerate(candidates.log_probs):
-            row = [self.table.probability(self.sampled, rank, staleness, p) for rank, p in enumerate(log_probs)]
+            row = [self.table.probability(sampled, rank, staleness, p) for rank, p in enumerate(log_probs)]
             if row and position in holds:
                 rest = (1 - holds[position]) / max(1 - row[0], 1e-6)
                 row = [holds[position], *(value * rest for value in row[1:])]
             rows.append(row)
         return rows
+
+
+def share_of(place: int, by_confidence: list[float], odds: list[float]) -> float:
+    """Odds of a place beside those of the others, in the proportion that their stale confidences have."""
+    others = sum(value for other, value in enumerate(by_confidence) if other != place and odds[other] > 0)
+    return by_confidence[place] * sum(odds) / others if others else 1.0
 
 
 def commits_since(evidence: Evidence, root: BlockState | None) -> set[int]:

@@ -145,7 +145,11 @@ def fit_token_table(examples: Examples) -> TokenTable:
 
 
 def losses(scores: tuple[Tensor, Tensor], labels: Labels) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the committed position, and of whether its coupled token held: means over the labels."""
+    """Cross-entropy of the committed position, and of whether its coupled token held: means over the examples.
+
+    An example is the mean over its labels. Pairs are drawn evenly, and a read step is drawn once per label it has, so
+    all labels weigh the same, those under noise too.
+    """
     order, token = scores
     log_probs = order.masked_fill(~labels.masked, float("-inf")).log_softmax(-1)
     place = labels.position[..., None]
@@ -153,8 +157,8 @@ def losses(scores: tuple[Tensor, Tensor], labels: Labels) -> tuple[Tensor, Tenso
     of_token = torch.nn.functional.binary_cross_entropy_with_logits(
         token.gather(-1, place).squeeze(-1), labels.right.float(), reduction="none"
     )
-    count = labels.counted.sum()
-    return (of_position * labels.counted).sum() / count, (of_token * labels.counted).sum() / count
+    weights = labels.counted / labels.counted.sum(-1, keepdim=True) / len(labels.counted)
+    return (of_position * weights).sum(), (of_token * weights).sum()
 
 
 @torch.no_grad()
@@ -210,7 +214,6 @@ def steps_per_pass(model: OrderModel, table: TokenTable, examples: Examples) -> 
         chosen = examples.followed.any(-1) & (examples.records["sampled"] == sampled)
         picked = sample_rows(chosen, REPLAYED_STEPS)
         spot = SpotDrafter(model, table)
-        spot.sampled = sampled
         for drafter in (spot, ConfidenceTreeDrafter()) if picked else ():
             for budget in (4, 8, 16, 32):
                 replayed = replay(drafter, examples.records, picked, budget)

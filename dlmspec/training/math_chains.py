@@ -117,7 +117,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "A month later {she} has {x} times as many.",
             "The number of {item} then grows to {x} times that.",
             "{other} has {x} times as many {item} as {name} and gives them all to {obj} for {her} own.",
-            "By the end of the year it is {x} times that many.",
+            "By the end of the year there are {x} times that many {item}.",
         ),
         (
             "That grows to {eq} {item}.",

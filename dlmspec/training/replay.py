@@ -27,6 +27,7 @@ class RecordedEvidence:
         masked = records["masked"][row]
         self.state = BlockState(tuple(MASK if open_ else KNOWN for open_ in masked.tolist()), step)
         self.positions = masked.nonzero().squeeze(-1).tolist()
+        self.is_sampled = self.is_redrawn = bool(records["sampled"][row])
         self.top = records["top"][row].float()
         self._ids = records["candidate_ids"][row]
         self._log_probs = records["candidate_log_probs"][row].float()

@@ -50,6 +50,13 @@ class TrainingPlan:
     def tokens_per_step(self) -> int:
         return 2 * self.rows * self.row_length
 
+    def __post_init__(self) -> None:
+        if min(self.math_share, self.arithmetic_share, 1 - self.math_share - self.arithmetic_share) < 0:
+            raise ValueError(
+                f"math_share {self.math_share} and arithmetic_share {self.arithmetic_share} must be at least 0 and "
+                "leave the rest to code and prose"
+            )
+
     @property
     def shares(self) -> dict[str, float]:
         """Share of the rows per trained domain."""
@@ -112,7 +119,8 @@ def make_optimizers(network: BlockDiffusionNetwork, plan: TrainingPlan) -> list[
 def evaluate(network: BlockDiffusionNetwork, batches: list[Batch]) -> dict[str, dict[str, float]]:
     """Per domain: mean loss (nats) and accuracy per masked token, unweighted, fill tokens left out.
 
-    Tokens with full weight only: no questions of `math`, only the results of `arithmetic`.
+    Tokens with full weight only: no questions of `math`, only the results of `arithmetic` (new draws, but of the same
+    equations as in training).
     """
     sums = {domain: torch.zeros(3) for domain in TRAINED_DOMAINS}
     for batch in batches:
@@ -208,7 +216,7 @@ class TargetTrainer:
         self.network.load_state_dict({name: weights[name] for name in self.network.state_dict()})
 
     def train_step(self, forward) -> Tensor:
-        """One optimiser step; returns the loss per domain (NaN where the batch had none), `[3]`."""
+        """One optimiser step; returns the loss per trained domain (NaN where the batch had none), `[4]`."""
         batch = self.packer.batch(self.step, self.plan.rows)
         with torch.autocast("cpu", torch.bfloat16):
             losses = forward(batch)
