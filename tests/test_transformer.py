@@ -149,8 +149,8 @@ def test_prefill_equals_passes(tiny_sdar, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_prompt_that_rides_along_gives_the_bits_of_a_prefill(tiny_sdar, shape):
     target = load(tiny_sdar, shape)
-    ids = draw(target, 5, seed=1)
-    for cached, number in ((0, 1), (0, 6), (2, 1), (2, 3)):
+    for blocks, cached, number in ((5, 0, 1), (5, 0, 6), (5, 2, 1), (5, 2, 3), (23, 0, 19)):
+        ids = draw(target, blocks, seed=1)
         apart, along = (poisoned_cache(target, len(ids) + shape[0] * number) for _ in range(2))
         for cache in (apart, along):
             target.prefill(cache, ids[: cached * shape[0]])
