@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--target", default="pocket")
     parser.add_argument("--work", type=Path, default=Path(".cache/pocket-spot"))
     parser.add_argument("--corpus", type=Path, default=Path(".cache/pocket"))
-    parser.add_argument("--per-domain", type=int, default=200)
+    parser.add_argument("--per-domain", type=int, default=160)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--out", type=Path, default=Path("models/pocket-spot"))
     parser.add_argument("--threads", type=int, default=1)
@@ -28,12 +28,12 @@ def main() -> None:
     prompts = arguments.work / "prompts.jsonl"
     if not prompts.exists():
         write_prompts(prompts, arguments.corpus, arguments.per_domain, seed=7)
-    records = arguments.work / "records"
+    records = {temperature: str(arguments.work / f"records-{temperature}") for temperature in ("0", "1")}
     shared = ["--threads", str(arguments.threads)]
     for command in (
-        ["record", arguments.target, "--prompts", str(prompts), "--temperature", "0,1", "--max-new-tokens", "64",
-         "--out", str(records)],
-        ["train-drafter", str(records), "--steps", str(arguments.steps), "--out", str(arguments.out),
+        *(["record", arguments.target, "--prompts", str(prompts), "--temperature", temperature,
+           "--max-new-tokens", "64", "--out", directory] for temperature, directory in records.items()),
+        ["train-drafter", *records.values(), "--steps", str(arguments.steps), "--out", str(arguments.out),
          "--json", str(arguments.work / "report.json")],
     ):  # fmt: skip
         status = dlmspec([*command, *shared])
