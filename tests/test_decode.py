@@ -86,11 +86,11 @@ class CrowdedDrafter:
         return tree
 
 
-def untrained_spot() -> SpotDrafter:
+def untrained_spot(kind: type[SpotDrafter] = SpotDrafter) -> SpotDrafter:
     """Random orders and a table that gives alternatives a place: what it proposes is wrong, not what it decides."""
     torch.manual_seed(1)
     table = [[[0.4] * (len(EDGES) + 1)] * 8] * 3
-    return SpotDrafter(OrderModel(OrderConfig()).eval().requires_grad_(False), TokenTable(table, table))
+    return kind(OrderModel(OrderConfig()).eval().requires_grad_(False), TokenTable(table, table))
 
 
 def drafters() -> list:
@@ -314,9 +314,8 @@ def test_filtered_tokens_get_no_nodes(sampling):
                         seen.append(token == MASK or bool(evidence.log_probs[row, token] > float("-inf")))
             return tree
 
-    spot = untrained_spot()
     config = DecodeConfig(max_new_tokens=16, sampling=sampling)
-    output = decode(make_target(4), [5, 6], config, drafter=Watched(spot.model, spot.table), budget=12)
+    output = decode(make_target(4), [5, 6], config, drafter=untrained_spot(Watched), budget=12)
     assert output.token_ids == reference_decode(make_target(4), [5, 6], config).token_ids
     assert len(seen) > 50
     assert all(seen)

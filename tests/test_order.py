@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.order.calibration import EDGES, TokenTable, load_calibration, log_prob_bin, save_calibration
 from dlmspec.order.features import NUM_FEATURES, doubt, order_features, position_code
-from dlmspec.order.model import MODEL_TYPE, OrderConfig, OrderModel, load_order_model, num_parameters
+from dlmspec.order.model import MODEL_TYPE, FrozenOrderModel, OrderConfig, OrderModel, load_order_model, num_parameters
 from dlmspec.training.drafter import save_drafter
 
 
@@ -66,6 +66,18 @@ def test_hidden_rows_are_the_same_as_rows_left_out():
         hidden, left_out = model(features, shown), model(features[:, present])
     for some, others in zip(hidden, left_out, strict=True):
         torch.testing.assert_close(some[..., present], others)
+
+
+@given(length=st.integers(1, 40), seed=st.integers(0, 99))
+def test_the_packed_model_is_the_same_function(length, seed):
+    torch.manual_seed(seed)
+    model = OrderModel(OrderConfig()).eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.uniform_(0.3, 1.7)
+    features = order_features(*inputs(1, length, seed), position_code(length))
+    for slow, fast in zip(model(features), FrozenOrderModel(model)(features[0]), strict=True):
+        torch.testing.assert_close(fast, slow[0], atol=1e-5, rtol=1e-5)
 
 
 def test_filtered_tokens_and_certain_tokens_give_finite_features():

@@ -20,7 +20,7 @@ from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.order.calibration import log_prob_bin
 from dlmspec.order.features import TOP_K
-from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel
+from dlmspec.order.model import MAX_STALENESS, FrozenOrderModel, OrderConfig, OrderModel
 from dlmspec.step import Sampling
 from dlmspec.training import record
 from dlmspec.training.drafter import DrafterPlan, Examples, Labels, fit_token_table, losses, train_drafter
@@ -125,11 +125,12 @@ def test_labels_are_the_commits_that_followed(records):
 def test_the_model_is_trained_on_what_a_drafter_hands_it(records):
     asked = []
 
-    class Asked(OrderModel):
-        def forward(self, features, present=None):
-            asked.append(features[0])
-            return super().forward(features, present)
+    class Asked(FrozenOrderModel):
+        def __call__(self, features):
+            asked.append(features)
+            return super().__call__(features)
 
+    model = OrderModel(OrderConfig()).requires_grad_(False)
     table = fit_token_table(Examples(records, DrafterPlan(held_out_share=10**6), held_out=False))
     examples = Examples(records, DrafterPlan(held_out_share=3), held_out=False)
     features, present = examples.inputs(examples.pairs)
@@ -137,7 +138,8 @@ def test_the_model_is_trained_on_what_a_drafter_hands_it(records):
         chosen = (records["sampled"][examples.pairs[:, 0]] == sampled).nonzero().squeeze(-1)
         for pair in chosen[:: max(1, len(chosen) // 25)].tolist():
             row, staleness = examples.pairs[pair].tolist()
-            drafter = SpotDrafter(Asked(OrderConfig()), table)
+            drafter = SpotDrafter(model, table)
+            drafter.model = Asked(model)
             evidence = RecordedEvidence(records, row)
             root = next(successors(records, row))
             drafter.forecast(evidence, evidence.state.step + staleness, root)  # type: ignore[arg-type]

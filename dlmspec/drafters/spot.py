@@ -24,9 +24,11 @@ from dlmspec.evidence import Candidates, Evidence
 from dlmspec.models.target import Target
 from dlmspec.order.calibration import TokenTable, load_calibration
 from dlmspec.order.features import MAX_POSITIONS, order_features, position_code
-from dlmspec.order.model import MAX_STALENESS, OrderModel, load_order_model
+from dlmspec.order.model import MAX_STALENESS, FrozenOrderModel, OrderModel, load_order_model
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
+
+UNLIKELY = 1e-5  # a position with less than this share of the odds is no candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class SpotDrafter:
     name = "spot"
 
     def __init__(self, model: OrderModel, table: TokenTable) -> None:
-        self.model, self.table = model, table
+        self.model, self.table = FrozenOrderModel(model), table
         self._read: dict[int, Reading] = {}  # by block
 
     @classmethod
@@ -107,7 +109,11 @@ class SpotDrafter:
         staleness = min(step - reading.evidence.state.step, MAX_STALENESS)
         if staleness == 0:  # the very step that was read, if under a guessed prefix: by confidence
             odds = confidence_odds(coupled(candidates)[1])
-            return Forecast(odds, self._token_probs(candidates, {}, 1, reading.evidence.is_sampled))
+            sampled = reading.evidence.is_sampled
+            holds = {
+                p: self.table.probability(sampled, 0, 1, candidates.log_probs[p][0]) for p in reading.evidence.positions
+            }
+            return Forecast(odds, self._token_probs(candidates, holds, 1, sampled))
         key = step if reading.evidence.is_redrawn else 0
         if key not in reading.answers:
             reading.answers[key] = self._ask(reading.evidence, candidates, root)
@@ -117,7 +123,8 @@ class SpotDrafter:
             odds[place] = value
         for place in answer.guessed:  # taken first on the likeliest path; on the others it is still to come
             odds[place] = share_of(place, confidence_odds(coupled(candidates)[1]), odds)
-        holds = dict(zip(answer.places, answer.holds[staleness - 1], strict=True))
+        least = UNLIKELY * sum(odds)
+        holds = {p: hold for p, hold in zip(answer.places, answer.holds[staleness - 1], strict=True) if odds[p] > least}
         return Forecast(odds, self._token_probs(candidates, holds, staleness, reading.evidence.is_sampled))
 
     def _ask(self, evidence: Evidence, candidates: Candidates, root: BlockState | None) -> Answer:
@@ -128,22 +135,21 @@ class SpotDrafter:
         left = torch.tensor([[place not in taken for place in places]])
         coupled_log_probs = torch.tensor([[candidates.log_probs[place][0] for place in places]])
         code = position_code(len(candidates.ids))[places]
-        order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code))
-        order = order[0].masked_fill(~left, float("-inf"))
+        order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code)[0])
+        order = order.masked_fill(~left, float("-inf"))
         odds = (order - order.amax(-1, keepdim=True)).exp()  # among what is left: nothing underflows there
-        return Answer(places, odds.tolist(), token[0].sigmoid().tolist(), () if is_known else tuple(taken))
+        return Answer(places, odds.tolist(), token.sigmoid().tolist(), () if is_known else tuple(taken))
 
     def _token_probs(self, candidates: Candidates, holds: dict[int, float], staleness: int,
                      sampled: bool) -> list[list[float]]:  # fmt: skip
-        """Per position and rank: the table's value; where the model says how surely the coupled token holds, that, and
-        the rest shared among the others as in the table."""
-        rows = []
-        for position, log_probs in enumerate(candidates.log_probs):
+        """Per position and rank: how surely the coupled token holds, by the model, and the rest shared among the others
+        as in the table. A position of which the model says nothing is no candidate for this step: zeros."""
+        rows = [[0.0] * len(log_probs) for log_probs in candidates.log_probs]
+        for position, first in holds.items():
+            log_probs = candidates.log_probs[position]
             row = [self.table.probability(sampled, rank, staleness, p) for rank, p in enumerate(log_probs)]
-            if row and position in holds:
-                rest = (1 - holds[position]) / max(1 - row[0], 1e-6)
-                row = [holds[position], *(value * rest for value in row[1:])]
-            rows.append(row)
+            rest = (1 - first) / max(1 - row[0], 1e-6)
+            rows[position] = [first, *(value * rest for value in row[1:])]
         return rows
 
 

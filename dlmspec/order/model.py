@@ -86,6 +86,46 @@ class OrderModel(nn.Module):
         return scores[:, :MAX_STALENESS], scores[:, MAX_STALENESS:]
 
 
+class FrozenOrderModel:
+    """The same function for one state without hidden positions: its weights packed as [in, out], no module calls.
+
+    A drafter asks it once per pass, and at this size what a call costs beside its arithmetic counts.
+    """
+
+    def __init__(self, model: OrderModel) -> None:
+        def packed(linear: nn.Linear) -> tuple[Tensor, Tensor]:
+            return linear.bias.detach(), linear.weight.detach().t().contiguous()
+
+        def norm(layer: nn.LayerNorm) -> tuple[list[int], Tensor, Tensor]:
+            return list(layer.normalized_shape), layer.weight.detach(), layer.bias.detach()
+
+        self.num_heads = model.config.num_heads
+        self.embed, self.mix, self.head = packed(model.embed), packed(model.mix), packed(model.head)
+        self.norm = norm(model.norm)
+        self.layers = []
+        for layer in model.layers:
+            assert isinstance(layer, EncoderLayer)
+            self.layers.append(
+                (norm(layer.attention_norm), packed(layer.qkv), packed(layer.out), norm(layer.feed_forward_norm),
+                 packed(layer.up), packed(layer.down))
+            )  # fmt: skip
+
+    def __call__(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """`[M, F]` → two of `[8, M]`."""
+        length, heads = len(features), self.num_heads
+        x = F.gelu(torch.addmm(self.embed[0], features, self.embed[1]), approximate="tanh")
+        x = torch.addmm(self.mix[0], x, self.mix[1])
+        for attention_norm, qkv, out, feed_forward_norm, up, down in self.layers:
+            mixed = torch.addmm(qkv[0], F.layer_norm(x, *attention_norm), qkv[1])
+            queries, keys, values = mixed.view(length, 3, heads, -1).permute(1, 2, 0, 3).unbind(0)
+            attended = F.scaled_dot_product_attention(queries[None], keys[None], values[None])[0]
+            x = x + torch.addmm(out[0], attended.transpose(0, 1).reshape(length, -1), out[1])
+            widened = F.gelu(torch.addmm(up[0], F.layer_norm(x, *feed_forward_norm), up[1]), approximate="tanh")
+            x = x + torch.addmm(down[0], widened, down[1])
+        scores = torch.addmm(self.head[0], F.layer_norm(x, *self.norm), self.head[1]).t()
+        return scores[:MAX_STALENESS], scores[MAX_STALENESS:]
+
+
 def load_order_model(directory: Path) -> OrderModel:
     """The order model of a drafter directory, in fp32.
 
