@@ -1,8 +1,8 @@
 """SPOT: a tree grown from predicted commit orders (arXiv 2610.22543; the growth is this project's own).
 
-The order model reads the stale distributions only, once per evidence (under noise once per step of it): all hypothetical states of a step share its
-answer for that step, renormalised over the positions that each still masks. Where the rule commits several positions
-at one step it proposes the step that the rule would take on the stale scores.
+The order model reads the stale distributions only, once per evidence (under noise once per step of it): all
+hypothetical states of a step share its answer for that step, renormalised over the positions that each still masks.
+Where the rule commits several positions at one step it proposes the step that the rule would take on the stale scores.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
 """The order model: which positions does the target commit next, and do their tokens hold? About 0.62 M parameters.
 
 It reads a block once and answers for the next eight steps, so that a whole tree costs one call (under noise that is
-drawn per step, one for each step): the order at a hypothetical state is the answer for its step, renormalised over the positions that are still masked there.
+drawn per step, one for each step): the order at a hypothetical state is the answer for its step, renormalised over the
+positions that are still masked there.
 """
 
 from dataclasses import asdict, dataclass
