@@ -64,23 +64,26 @@ def test_json_on_stdout_is_alone(capsys):
 
 
 def test_flags_of_generate_reach_the_decoder(capsys):
+    lm = load("pocket", block_length=8)
+    options = {"max_new_tokens": 24, "temperature": 1.0, "seed": 5, "drafter": "none"}
+    flags = {"confidence": "margin", "noise": "position"}
+    whole = lm.generate("In the beginning", **flags, **options)
+    stop = whole.text[12:16]
     code, out, _ = run(
         capsys, "generate", "pocket", "In the beginning", "--max-new-tokens", "24", "--temperature", "1", "--seed", "5",
         "--drafter", "confidence", "--confidence", "margin", "--noise", "position", "--device", "cpu",
-        "--block-length", "8", "--mask-id", "0", "--stop-strings", "no such text", "--stop-strings", "e", "--json", "-",
+        "--block-length", "8", "--mask-id", "0", "--stop-strings", "no such text", "--stop-strings", stop,
+        "--json", "-",
     )  # fmt: skip
     assert code == 0
-    lm = load("pocket", block_length=8)
-    options = {"max_new_tokens": 24, "temperature": 1.0, "seed": 5, "drafter": "none"}
-    expected = lm.generate(
-        "In the beginning", confidence="margin", noise="position", stop_strings=["no such text", "e"], **options
-    )
+    expected = lm.generate("In the beginning", stop_strings=["no such text", stop], **flags, **options)
     (row,) = json.loads(out)["rows"]
     assert (row["text"], row["token_ids"]) == (expected.text, list(expected.token_ids))
     assert row["finish_reason"] == "stop_string"
+    assert row["token_ids"] == list(whole.token_ids)[: len(row["token_ids"])]
     for changes in ({"confidence": "token_prob"}, {"noise": "step"}):
-        other = lm.generate("In the beginning", **{"confidence": "margin", "noise": "position", **options, **changes})
-        assert list(other.token_ids)[: len(row["token_ids"])] != row["token_ids"], "the flag makes a difference"
+        other = lm.generate("In the beginning", **{**flags, **options, **changes})
+        assert other.token_ids != whole.token_ids, "the flag makes a difference"
 
 
 @pytest.mark.parametrize("command", ["verify", "bench", "record"])
