@@ -14,7 +14,7 @@ from dlmspec.drafters.registry import fitting_drafter, make_drafter
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.parity import ParityCheck, ParityReport
-from dlmspec.request import Request, check_prompt
+from dlmspec.request import Request, check_request
 from dlmspec.rules import CommitRule, make_rule
 from dlmspec.shipped import find_model
 from dlmspec.stats import DecodeStats
@@ -165,12 +165,11 @@ class LanguageModel:
 
     def _encode_all(self, prompts: Sequence[Any], max_new_tokens: int) -> list[list[int]]:
         """Ids of several prompts, all checked before any is decoded; ValueError says which one could not be."""
-        rows, target = [], self.target
+        rows: list[list[int]] = []
         for number, prompt in enumerate(prompts, 1):
             try:
                 rows.append(self.encode(prompt))
-                check_prompt(rows[-1], target.spec.mask_id, target.spec.vocab_size)
-                target.check_length(len(rows[-1]) + max_new_tokens)
+                check_request(self.target, rows[-1], max_new_tokens)
             except ValueError as error:
                 raise ValueError(f"prompt {number} of {len(prompts)}: {error}") from error
         return rows

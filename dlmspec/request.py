@@ -45,7 +45,7 @@ class Request:
 
     def __init__(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
         spec = target.spec
-        check_prompt(prompt_ids, spec.mask_id, spec.vocab_size)
+        check_request(target, prompt_ids, config.max_new_tokens)
         self.target, self.config, self.spec = target, config, spec
         self.prompt_ids = tuple(prompt_ids)
         self.stats = DecodeStats()
@@ -66,12 +66,15 @@ class Request:
         """A pass of its own over what one pass takes of the prompt."""
         rows = prefill_rows(self.spec.block_length)
         chunk, self.uncached = self.uncached[:rows], self.uncached[rows:]
-        self.target.prefill(self.cache, chunk)
+        self._pass((), chunk)
         self.stats.num_prefill_passes += 1
 
     def run(self, copies: Sequence[BlockCopy]) -> PassOutput:
         """One target pass over `copies`; what is left of the prompt rides along."""
         prompt, self.uncached = self.uncached, ()
+        return self._pass(copies, prompt)
+
+    def _pass(self, copies: Sequence[BlockCopy], prompt: Sequence[int]) -> PassOutput:
         started = time.perf_counter()
         output = self.target.forward(self.cache, copies, prompt)
         self.stats.pass_seconds += time.perf_counter() - started
@@ -127,6 +130,12 @@ class Request:
                 break
         assert self.spec.mask_id not in tokens, "a mask id is never returned"
         return DecodeOutput(tokens, self.finish_reason, self.stats)
+
+
+def check_request(target: Target, prompt_ids: list[int], max_new_tokens: int) -> None:
+    """Raises ValueError for a prompt that is none, or one that does not fit the context with what is asked for."""
+    check_prompt(prompt_ids, target.spec.mask_id, target.spec.vocab_size)
+    target.check_length(len(prompt_ids) + max_new_tokens)
 
 
 def check_prompt(prompt_ids: list[int], mask_id: int, vocab_size: int) -> None:

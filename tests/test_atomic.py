@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models
 from dlmspec.atomic import replacing, write_text
 from dlmspec.models.loader import load_weights, save_checkpoint
 from dlmspec.models.spec import spec_from_directory
-from dlmspec.order.calibration import EDGES, TokenTable, load_calibration, save_calibration
+from dlmspec.order.calibration import EDGES, TokenTable, calibration_text, load_calibration
 from dlmspec.order.model import OrderConfig, OrderModel, load_order_model
 from dlmspec.training.drafter import save_drafter
 from dlmspec.training.tokenizer import save_tokenizer
@@ -62,10 +62,10 @@ def test_a_failed_writing_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_a_failed_rename_keeps_the_old_calibration(tmp_path, monkeypatch):
-    save_calibration(tmp_path, table(0.5))
+    write_text(tmp_path / "calibration.json", calibration_text(table(0.5)))
     crash_at_rename(monkeypatch, 1)
     with pytest.raises(Crash):
-        save_calibration(tmp_path, table(0.25))
+        write_text(tmp_path / "calibration.json", calibration_text(table(0.25)))
     assert load_calibration(tmp_path) == table(0.5)
 
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from dlmspec.atomic import write_text
 from dlmspec.drafters.spot import SpotDrafter
-from dlmspec.order.calibration import EDGES, TokenTable, load_calibration, log_prob_bin, save_calibration
+from dlmspec.order.calibration import EDGES, TokenTable, calibration_text, load_calibration, log_prob_bin
 from dlmspec.order.features import NUM_FEATURES, doubt, order_features, position_code
 from dlmspec.order.model import MODEL_TYPE, FrozenOrderModel, OrderConfig, OrderModel, load_order_model, num_parameters
 from dlmspec.training.drafter import save_drafter
@@ -131,7 +132,7 @@ def test_damaged_drafters_are_refused(tmp_path):
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(ValueError, match="calibration"):
         load_calibration(tmp_path)
-    save_calibration(tmp_path, flat_table())
+    write_text(tmp_path / "calibration.json", calibration_text(flat_table()))
     content = json.loads((tmp_path / "calibration.json").read_text())
     (tmp_path / "calibration.json").write_text(json.dumps({**content, "edges": [1.0]}))
     with pytest.raises(ValueError, match="other bins"):
@@ -198,7 +199,7 @@ def test_damaged_json_of_a_drafter_is_named(tmp_path, file, text):
     ],
 )
 def test_calibrations_that_cannot_be_are_refused(tmp_path, changes, message):
-    save_calibration(tmp_path, flat_table())
+    write_text(tmp_path / "calibration.json", calibration_text(flat_table()))
     content = json.loads((tmp_path / "calibration.json").read_text())
     (tmp_path / "calibration.json").write_text(json.dumps({**content, **changes}))
     with pytest.raises(ValueError, match=message):

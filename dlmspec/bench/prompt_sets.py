@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlmspec.models.target import Target
-from dlmspec.request import check_prompt
+from dlmspec.request import check_request
 
 DOMAINS = ("math", "code", "prose")
 SETS = (*DOMAINS, "math-known")  # math-known: trained templates with held-out numbers, for accuracy only
@@ -54,8 +54,7 @@ def encode_prompts(prompts: Sequence[Prompt], encode: Callable[[str], list[int]]
     for prompt in prompts:
         try:
             ids = encode(prompt.prompt)
-            check_prompt(ids, target.spec.mask_id, target.spec.vocab_size)
-            target.check_length(len(ids) + max_new_tokens)
+            check_request(target, ids, max_new_tokens)
         except ValueError as error:
             raise ValueError(f"prompt {prompt.id!r} ({prompt.place}): {error}") from error
         rows.append(ids)

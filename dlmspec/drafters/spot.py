@@ -130,7 +130,6 @@ class SpotDrafter:
     def _ask(self, evidence: Evidence, candidates: Candidates, root: BlockState | None) -> Answer:
         """One call of the model."""
         places = most_confident(evidence.positions, candidates.log_probs)
-        is_known = root is not None and root.step > evidence.state.step
         taken = commits_since(evidence, root)
         left = torch.tensor([[place not in taken for place in places]])
         coupled_log_probs = torch.tensor([[candidates.log_probs[place][0] for place in places]])
@@ -138,7 +137,7 @@ class SpotDrafter:
         order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code)[0])
         order = order.masked_fill(~left, float("-inf"))
         odds = (order - order.amax(-1, keepdim=True)).exp()  # among what is left: nothing underflows there
-        return Answer(places, odds.tolist(), token.sigmoid().tolist(), () if is_known else tuple(taken))
+        return Answer(places, odds.tolist(), token.sigmoid().tolist(), () if is_ahead(root, evidence) else tuple(taken))
 
     def _token_probs(self, candidates: Candidates, holds: dict[int, float], staleness: int,
                      sampled: bool) -> list[list[float]]:  # fmt: skip
@@ -159,10 +158,15 @@ def share_of(place: int, by_confidence: list[float], odds: list[float]) -> float
     return by_confidence[place] * sum(odds) / others if others else 1.0
 
 
+def is_ahead(root: BlockState | None, evidence: Evidence) -> bool:
+    """Whether it is known what followed the evidence's state."""
+    return root is not None and root.step > evidence.state.step
+
+
 def commits_since(evidence: Evidence, root: BlockState | None) -> set[int]:
     """The positions committed between the evidence's state and the root that follows it; where that is not known, or
     is the evidence's own state, the one that the next step would take on the evidence."""
-    if root is not None and root.step > evidence.state.step:
+    if root is not None and is_ahead(root, evidence):
         return {p for p in evidence.positions if root.tokens[p] != evidence.state.tokens[p]}
     log_probs = coupled(evidence.candidates(evidence.state.step))[1]
     return {max(evidence.positions, key=lambda position: log_probs[position])}

@@ -166,6 +166,7 @@ class BlockDiffusionTransformer:
         order, groups = group_copies(copies)
         first = [end + copies[i].block * spec.block_length for i in order]
         positions = [*range(start, end), *(place + i for place in first for i in range(spec.block_length))]
+        visible = block_causal(num_prompt, end, spec.block_length, self.cos.device)
         x = self._embed([*prompt, *(token for i in order for token in copies[i].tokens)])
         cos, sin = self._rope_rows(positions, x.shape[0])
         shape = (spec.num_layers, spec.num_kv_heads, len(copies), spec.block_length, spec.head_dim)
@@ -179,7 +180,7 @@ class BlockDiffusionTransformer:
             if num_prompt:
                 cache.keys[index, :, start:end] = k[:num_prompt].transpose(0, 1)
                 cache.values[index, :, start:end] = v[:num_prompt].transpose(0, 1)
-                attended.append(attend_prompt(q[:num_prompt], cache, index))
+                attended.append(attend_prompt(q[:num_prompt], cache, index, visible))
             if copies:
                 own = keys[index], values[index]
                 attended.append(attend_copies(q[num_prompt:num_rows], own, cache, index, groups))
@@ -233,11 +234,15 @@ def prefill_rows(block_length: int) -> int:
     return max(block_length, PREFILL_ROWS // block_length * block_length)
 
 
-def attend_prompt(q: Tensor, cache: BlockCache, layer: int) -> Tensor:
-    """Block-causal attention of the cache's last rows `q [rows, H, D]` over all of it → `[rows, H D]`."""
+def block_causal(num_rows: int, end: int, block_length: int, device: torch.device) -> Tensor:
+    """Bool `[num_rows, end]`: the last `num_rows` of `end` rows see all blocks up to their own."""
+    block = torch.arange(end, device=device) // block_length
+    return block[end - num_rows :, None] >= block
+
+
+def attend_prompt(q: Tensor, cache: BlockCache, layer: int, visible: Tensor) -> Tensor:
+    """Attention of the cache's last rows `q [rows, H, D]` over all of it, as far as `visible` → `[rows, H D]`."""
     end = cache.length
-    block = torch.arange(end, device=q.device) // cache.block_length
-    visible = block[end - len(q) :, None] >= block  # [rows, end]
     attended = F.scaled_dot_product_attention(
         q[None].transpose(1, 2),
         cache.keys[layer, None, :, :end],
@@ -333,24 +338,3 @@ def _pack_layer(spec: ModelSpec, weights: Mapping[str, Tensor], index: int) -> L
         gate_up=packed("mlp.gate_proj", "mlp.up_proj"),
         down=packed("mlp.down_proj"),
     )
-
-
-@torch.inference_mode()
-def row_invariant(max_rows: int = 1056, width: int = 256) -> list[int]:
-    """Row counts for which this machine's padded products give a row other bits than alone; empty is good.
-
-    Both layouts of a pass (packed layers, lm_head) in fp32, up to a prompt of 512 rows with 32 states of 16 and one
-    block more; whole passes are compared by `dlmspec verify`.
-    """
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(max_rows, width, generator=generator)
-    weight = torch.randn(3 * width, width, generator=generator)
-    packed = weight.t().contiguous()
-
-    def products(some: Tensor) -> Tensor:
-        padded = pad_rows(some)
-        return torch.cat((F.linear(padded, weight), padded @ packed), 1)[: len(some)]
-
-    alone = torch.cat([products(row[None]) for row in rows])
-    counts = [*range(1, 65), *range(72, max_rows + 1, 8)]
-    return [n for n in counts if not torch.equal(products(rows[:n]), alone[:n])]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlmspec.atomic import write_text
 from dlmspec.json_object import Settings, read_json_object
 from dlmspec.order.model import MAX_STALENESS
 
@@ -41,10 +40,6 @@ def calibration_text(table: TokenTable) -> str:
     """The content of a calibration.json."""
     content = {"edges": EDGES, "token_table": {"greedy": table.greedy, "sampled": table.sampled}}
     return json.dumps(content) + "\n"
-
-
-def save_calibration(directory: Path, table: TokenTable) -> None:
-    write_text(directory / "calibration.json", calibration_text(table))
 
 
 def load_calibration(directory: Path) -> TokenTable:

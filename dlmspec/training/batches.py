@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dlmspec.bench.prompt_sets import DOMAINS
 from dlmspec.training.corpus import Document
 from dlmspec.training.drills import result_spans, sample_equation
 from dlmspec.training.math_problems import prompt_text, sample_problem, sample_training_problem
@@ -24,7 +25,6 @@ RESULT_WEIGHT = 6.0  # the digits after "=": calculated, not copied
 PADDING_WEIGHT = 0.1  # end tokens that only fill the last block, and the numbers that a drill draws at random
 HIDDEN_RESULTS = 0.75  # share of blocks whose first noised copy masks all results and their later mentions
 CHAINS = 0.4  # of the training problems
-DOMAINS = ("math", "code", "prose")
 TRAINED_DOMAINS = (*DOMAINS, "arithmetic")  # drills: counted by their results alone
 
 

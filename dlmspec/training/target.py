@@ -7,7 +7,6 @@ with complementary masks.
 
 import dataclasses
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dlmspec.atomic import replacing, write_text
 from dlmspec.models.loader import load_weights, save_checkpoint
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training.batches import TRAINED_DOMAINS, Batch, RowPacker, TokenStream
@@ -163,7 +163,7 @@ def export(network: BlockDiffusionNetwork, directory: Path, tokenizer: Tokenizer
     weights = {name: p.detach().to(torch.bfloat16).contiguous() for name, p in network.named_parameters()}
     save_checkpoint(directory, weights, config)
     generation = {"eos_token_id": list(spec.stop_ids), "pad_token_id": spec.stop_ids[0]}
-    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    write_text(directory / "generation_config.json", json.dumps(generation, indent=2) + "\n")
     save_tokenizer(tokenizer, directory)
 
 
@@ -187,16 +187,15 @@ class TargetTrainer:
         return self.work / "checkpoint.pt"
 
     def save(self) -> None:
-        """Write the checkpoint and the exported model; a crash leaves the previous ones."""
+        """Write the checkpoint, whole or not at all, and the exported model."""
         state = {
             "step": self.step,
             "plan": dataclasses.asdict(self.plan),
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
-        temporary = self.checkpoint.with_suffix(".tmp")
-        torch.save(state, temporary)
-        os.replace(temporary, self.checkpoint)
+        with replacing(self.checkpoint) as (temporary,):
+            torch.save(state, temporary)
         export(self.network, self.work / "export", self.corpus.tokenizer)
 
     def resume(self) -> bool:

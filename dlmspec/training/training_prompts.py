@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from dlmspec.atomic import write_text
-from dlmspec.training.batches import DOMAINS
+from dlmspec.bench.prompt_sets import DOMAINS
 from dlmspec.training.corpus import read_documents
 from dlmspec.training.math_problems import prompt_text, sample_training_problem
 from dlmspec.training.target import Corpus
