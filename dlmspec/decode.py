@@ -7,10 +7,11 @@ import torch
 
 from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import DraftContext, Drafter
-from dlmspec.evidence import EvidenceBook
+from dlmspec.evidence_book import EvidenceBook
 from dlmspec.models.target import Target
 from dlmspec.models.transformer import BlockCopy
 from dlmspec.request import DecodeOutput, Request, StepObserver
+from dlmspec.scored import ScoredStates
 from dlmspec.tree import DraftTree
 from dlmspec.verify import verify
 
@@ -78,20 +79,20 @@ def decode_passes(target: Target, prompt_ids: list[int], config: DecodeConfig, *
     drafter.begin(target, prompt_ids, config)
     started = time.perf_counter()
     request = Request(target, prompt_ids, config)
-    book = EvidenceBook()
+    scored, book = ScoredStates(request), EvidenceBook()
     while not request.is_finished:
-        run_pass(request, book, drafter, budget)
+        run_pass(request, scored, book, drafter, budget)
         request.stats.seconds += time.perf_counter() - started
         yield request
         started = time.perf_counter()  # what the consumer does between passes is not the decode's time
 
 
 @torch.inference_mode()
-def run_pass(request: Request, book: EvidenceBook, drafter: Drafter, budget: int) -> None:
+def run_pass(request: Request, scored: ScoredStates, book: EvidenceBook, drafter: Drafter, budget: int) -> None:
     """Draft a tree, score it in one target pass, walk it, and keep what was read for the next draft."""
     stats = request.stats
     drafted = time.perf_counter()
-    tree = drafter.propose(draft_context(request, book), budget)
+    tree = drafter.propose(draft_context(request, scored, book), budget)
     stats.draft_seconds += time.perf_counter() - drafted
     check_tree(request, tree, drafter, budget)
     copies = tree_copies(request, tree)
@@ -100,11 +101,12 @@ def run_pass(request: Request, book: EvidenceBook, drafter: Drafter, budget: int
     if offset:
         output.store(request.cache, 0)
         request.pending = None
-    verification = verify(request, tree, output, offset)
-    stats.record(verification.accepted_steps, len(tree), tree.expected_steps)
+    scored.add(tree, output, offset)
+    visits = verify(request, scored)
+    stats.record(len(visits), len(tree), tree.expected_steps)
     if not request.is_finished:
         drafted = time.perf_counter()
-        book.update(request, tree, output, offset, verification)
+        book.update(request, tree, output, offset, visits)
         stats.draft_seconds += time.perf_counter() - drafted
 
 
@@ -121,7 +123,7 @@ def check_tree(request: Request, tree: DraftTree, drafter: Drafter, budget: int)
         raise ValueError(f"drafter {drafter.name} proposed a state behind the last block")
 
 
-def draft_context(request: Request, book: EvidenceBook) -> DraftContext:
+def draft_context(request: Request, scored: ScoredStates, book: EvidenceBook) -> DraftContext:
     """What a drafter may read: everything known so far, nothing of the target's future."""
     return DraftContext(
         root=request.root,
@@ -133,6 +135,7 @@ def draft_context(request: Request, book: EvidenceBook) -> DraftContext:
         evidence=book.by_block,
         fresh_state=request.fresh_state,
         ends=lambda state, block: request.end_of(state, block) is not None,
+        known=scored.known,
     )
 
 

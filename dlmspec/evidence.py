@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 from dlmspec.law import DenoisingLaw
-from dlmspec.models.transformer import PassOutput
-from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.step import tempered_log_probs
-from dlmspec.tree import DraftTree
-from dlmspec.verify import Verification
 
 TOP_K = 32
 NEVER = -60.0  # log-probability of a rank that a small or filtered vocabulary does not have
@@ -33,11 +29,13 @@ class Evidence:
     """The distributions read at one `state` of one absolute `block`.
 
     `log_probs` `[M, V]` are tempered and filtered (T = 1 if T = 0) and stand for the masked positions of `state`;
-    `top` `[B, 32]` are the largest of each, descending, at least `NEVER`.
+    `top` `[B, 32]` are the largest of each, descending, at least `NEVER`. `successor` is the state that follows `state`,
+    where it is known.
     """
 
-    def __init__(self, block: int, state: BlockState, logits: Tensor, law: DenoisingLaw) -> None:
-        self.block, self.state = block, state
+    def __init__(self, block: int, state: BlockState, logits: Tensor, law: DenoisingLaw,
+                 successor: BlockState | None) -> None:  # fmt: skip
+        self.block, self.state, self.successor = block, state, successor
         self.positions = list(state.masked_positions(law.spec.mask_id))
         self.log_probs = tempered_log_probs(logits, law.config.sampling, law.spec.mask_id)
         values, ids = self.log_probs.topk(min(TOP_K, self.log_probs.shape[-1]), -1)
@@ -81,33 +79,3 @@ class Evidence:
         if gumbel is not None:
             ids = (self.log_probs + gumbel).topk(ranks, -1).indices
         return ids, self.log_probs.gather(-1, ids)
-
-
-class EvidenceBook:
-    """The freshest evidence of every block that is still being drafted."""
-
-    def __init__(self) -> None:
-        self.by_block: dict[int, Evidence] = {}
-
-    def update(self, request: Request, tree: DraftTree, output: PassOutput, offset: int,
-               verification: Verification) -> None:  # fmt: skip
-        """Keep the last visited state of the current block, or a look at the next one under a guessed final."""
-        for block in [block for block in self.by_block if block < request.block]:
-            del self.by_block[block]
-        last = verification.visited[-1]
-        if last.block == request.block:
-            self.by_block[last.block] = Evidence(last.block, last.state, last.logits, request.law)
-        root_block = verification.visited[0].block
-        visited = {scored.node for scored in verification.visited}
-        ahead: dict[int, int] = {}
-        for index, node in enumerate(tree.nodes):
-            if node.block and index not in visited and node.state.step == 0 and not node.is_final:
-                best = ahead.get(node.block)
-                if best is None or node.mass > tree.nodes[best].mass:
-                    ahead[node.block] = index
-        for relative, index in ahead.items():
-            block, node = root_block + relative, tree.nodes[index]
-            if block < request.block or (block == request.block and last.block == request.block):
-                continue
-            positions = node.state.masked_positions(request.spec.mask_id)
-            self.by_block[block] = Evidence(block, node.state, output.logits(offset + index, positions), request.law)

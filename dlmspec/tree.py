@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from dlmspec.state import BlockState
 
 
+Chain = tuple[tuple[int, ...], ...]  # tokens of the final states of the blocks between the root's and a state's own
+
+
 @dataclass(frozen=True, slots=True)
 class DraftNode:
     """One candidate state. `block` counts blocks from the root's block (0 = the same block).
@@ -27,9 +30,13 @@ class DraftNode:
 
 @dataclass(slots=True)
 class DraftTree:
-    """Nodes in parent-before-child order; node 0 is the root, the true current state."""
+    """Nodes in parent-before-child order; node 0 is the root, the true current state.
+
+    `known_steps` is the mass of the states on the way that earlier passes have scored: they need no node.
+    """
 
     nodes: list[DraftNode] = field(default_factory=list)
+    known_steps: float = 0.0
     index: dict[Hashable, int] = field(default_factory=dict)
 
     @classmethod
@@ -43,7 +50,7 @@ class DraftTree:
 
     def add(self, node: DraftNode) -> int:
         """Insert `node` unless an equal one (same block, state and ancestors) is there; return its index."""
-        key = node_key(node.state, node.ancestors, node.is_final)
+        key = state_key(node.ancestors, node.state, node.is_final)
         found = self.index.get(key)
         if found is not None:
             return found
@@ -54,15 +61,15 @@ class DraftTree:
 
     def find(self, state: BlockState, ancestors: tuple[int, ...], is_final: bool) -> int | None:
         """Index of the node that holds `state` under the same committed ancestors, if there is one."""
-        return self.index.get(node_key(state, ancestors, is_final))
+        return self.index.get(state_key(ancestors, state, is_final))
 
     @property
     def expected_steps(self) -> float:
-        """Reference steps that the drafter expects this pass to advance (1 + mass of non-final nodes)."""
-        return 1.0 + sum(node.mass for node in self.nodes[1:] if not node.is_final)
+        """Reference steps that the drafter expects this pass to advance (1 + mass of non-final states)."""
+        return 1.0 + self.known_steps + sum(node.mass for node in self.nodes[1:] if not node.is_final)
 
 
-def node_key(state: BlockState, ancestors: tuple[int, ...], is_final: bool) -> Hashable:
-    """Identity of a node: a final state without history is the same whatever step reached it."""
+def state_key(ancestors: Hashable, state: BlockState, is_final: bool) -> Hashable:
+    """Identity of a state under its ancestors: a final one without history is the same whatever step reached it."""
     step = None if is_final and not state.aux else state.step
     return (ancestors, state.tokens, step, state.aux)

@@ -9,7 +9,7 @@ from dlmspec.evidence import Evidence
 from dlmspec.models.target import Target
 from dlmspec.rules import CommitRule
 from dlmspec.state import BlockState
-from dlmspec.tree import DraftTree
+from dlmspec.tree import Chain, DraftTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class DraftContext:
     """What one proposal may read. `evidence` maps absolute blocks to the freshest distributions of that block.
 
     `ends(state, block)`: whether decoding ends in this state, so that a node for it would tell nothing.
+    `known(state, chain)`: what follows a state that has been scored already, so that it needs no node; `chain` are the
+    tokens of the final states between the root's block and its own.
     """
 
     root: BlockState
@@ -28,6 +30,7 @@ class DraftContext:
     evidence: Mapping[int, Evidence]
     fresh_state: Callable[[int], BlockState]
     ends: Callable[[BlockState, int], bool]
+    known: Callable[[BlockState, Chain], Evidence | None]
 
 
 class Drafter(Protocol):

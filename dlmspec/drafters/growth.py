@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from dlmspec.drafters.base import DraftContext
 from dlmspec.evidence import Evidence
 from dlmspec.state import BlockState
-from dlmspec.tree import DraftNode, DraftTree
+from dlmspec.tree import Chain, DraftNode, DraftTree
 
 MAX_DEPTH = 24
 # what reading the next block ahead is worth, in steps; without it a block's first pass advances one step only
@@ -36,15 +36,25 @@ class Candidate:
     parents: list[tuple["Candidate", float]] = field(default_factory=list)
     children: list["Candidate"] = field(default_factory=list)
     companion: "Candidate | None" = None  # of a final state: the next block's fresh state
+    evidence: Evidence | None = None  # the freshest that its parents give, or its own
+    is_known: bool = False  # scored by an earlier pass
 
     @property
     def cost(self) -> int:
+        if self.is_known:
+            return 0
         return 1 if self.companion is None else 2
 
     @property
     def worth(self) -> float:
         """Mass per node; that of a final state counts more, as its companion reads the next block ahead."""
+        if self.is_known:
+            return 1.0 + self.mass
         return self.mass if self.companion is None else LOOKAHEAD_WORTH * self.mass / self.cost
+
+    @property
+    def chain(self) -> Chain:
+        return tuple(ancestor.state.tokens for ancestor in self.ancestors)
 
 
 # for parents of one block at one step, read through its evidence: their likeliest steps
@@ -56,7 +66,7 @@ class Growth:
 
     def __init__(self, context: DraftContext, budget: int) -> None:
         self.context, self.budget = context, budget
-        self.root = Candidate(context.root, 0, (), False, 1.0, 0)
+        self.root = Candidate(context.root, 0, (), False, 1.0, 0, evidence=context.evidence.get(context.block))
         self.candidates: dict[Hashable, Candidate] = {}
         self.items: list[Candidate] = []
 
@@ -64,36 +74,35 @@ class Growth:
         """Children of the frontier's worthwhile candidates: the next frontier."""
         threshold = self._threshold()
         groups: dict[tuple[int, int], list[Candidate]] = {}
-        for candidate in frontier:
-            if candidate.mass > threshold and self._evidence(candidate) is not None:
-                groups.setdefault((candidate.block, candidate.state.step), []).append(candidate)
         fresh: list[Candidate] = []
+        for candidate in frontier:
+            if candidate.mass <= threshold or candidate.evidence is None:
+                continue
+            if candidate.is_known:
+                successor = candidate.evidence.successor
+                assert successor is not None, "what follows a scored state is known"
+                self._add_child(candidate, 1.0, successor, fresh)
+            else:
+                groups.setdefault((id(candidate.evidence), candidate.state.step), []).append(candidate)
         for parents in groups.values():
-            evidence = self._evidence(parents[0])
+            evidence = parents[0].evidence
             assert evidence is not None, "only candidates with evidence are expanded"
             proposals = scorer([parent.state for parent in parents], evidence, self.context)
             for parent, steps in zip(parents, proposals, strict=True):
                 for probability, commits in steps:
                     if parent.mass * probability > threshold:
-                        self._add_child(parent, probability, commits, fresh)
+                        self._add_child(parent, probability, successor_of(parent.state, commits), fresh)
         return fresh
-
-    def _evidence(self, candidate: Candidate) -> Evidence | None:
-        return self.context.evidence.get(self.context.block + candidate.block)
 
     def _threshold(self) -> float:
         """The mass up to which neither an item nor what follows from it can enter any more."""
         room = self.budget - 1
-        if len(self.items) < room:
+        costly = [item.worth for item in self.items if not item.is_known]
+        if len(costly) < room:
             return 0.0
-        return heapq.nlargest(room, (item.worth for item in self.items))[-1] / MOST_WORTH
+        return heapq.nlargest(room, costly)[-1] / MOST_WORTH
 
-    def _add_child(self, parent: Candidate, probability: float, commits: tuple[tuple[int, int], ...],
-                   fresh: list[Candidate]) -> None:  # fmt: skip
-        tokens = list(parent.state.tokens)
-        for position, token in commits:
-            tokens[position] = token
-        state = BlockState(tuple(tokens), parent.state.step + 1, parent.state.aux)
+    def _add_child(self, parent: Candidate, probability: float, state: BlockState, fresh: list[Candidate]) -> None:
         if self.context.ends(state, self.context.block + parent.block):
             return  # nothing follows: scoring it would tell nothing
         is_final = self.context.rule.is_final(state, self.context.mask_id)
@@ -102,22 +111,30 @@ class Growth:
             key = (*key, state.step)
         child = self.candidates.get(key)
         if child is None:
-            child = self._new(state, parent.block, parent.ancestors, is_final)
+            child = self._new(parent, state, is_final)
             self.candidates[key] = child
             self.items.append(child)
             fresh.append(child.companion or child)
+        elif not child.is_known and not is_final and is_fresher(parent.evidence, child.evidence):
+            child.evidence = parent.evidence
         child.parents.append((parent, probability))
         parent.children.append(child)
         child.mass += parent.mass * probability
         if child.companion is not None:
             child.companion.mass = child.mass
 
-    def _new(self, state: BlockState, block: int, ancestors: tuple[Candidate, ...], is_final: bool) -> Candidate:
-        child = Candidate(state, block, ancestors, is_final, 0.0, 2 * len(self.items) + 1)
+    def _new(self, parent: Candidate, state: BlockState, is_final: bool) -> Candidate:
+        child = Candidate(state, parent.block, parent.ancestors, is_final, 0.0, 2 * len(self.items) + 1)
         if is_final:
-            start = self.context.fresh_state(self.context.block + block + 1)
-            child.companion = Candidate(start, block + 1, (*ancestors, child), False, 0.0, child.order + 1)
-            child.companion.parents.append((child, 1.0))
+            block = self.context.block + parent.block + 1
+            start = self.context.fresh_state(block)
+            companion = Candidate(start, parent.block + 1, (*parent.ancestors, child), False, 0.0, child.order + 1)
+            companion.evidence = self.context.evidence.get(block)
+            companion.parents.append((child, 1.0))
+            child.companion = companion
+            return child
+        own = self.context.known(state, child.chain)
+        child.is_known, child.evidence = own is not None, own or parent.evidence
         return child
 
     def select(self) -> list[Candidate]:
@@ -155,6 +172,19 @@ class Growth:
         return sorted(kept, key=lambda item: item.order)
 
 
+def successor_of(state: BlockState, commits: tuple[tuple[int, int], ...]) -> BlockState:
+    """The state after these (position, token) commits."""
+    tokens = list(state.tokens)
+    for position, token in commits:
+        tokens[position] = token
+    return BlockState(tuple(tokens), state.step + 1, state.aux)
+
+
+def is_fresher(evidence: Evidence | None, other: Evidence | None) -> bool:
+    """Whether `evidence` was read at a later step of the block than `other`."""
+    return evidence is not None and (other is None or evidence.state.step > other.state.step)
+
+
 def grow_tree(context: DraftContext, budget: int, scorer: Scorer) -> DraftTree:
     """A tree of at most `budget` nodes, grown from the evidence of the root's block and of the blocks ahead."""
     growth = Growth(context, budget)
@@ -166,6 +196,9 @@ def grow_tree(context: DraftContext, budget: int, scorer: Scorer) -> DraftTree:
     tree = DraftTree.from_root(context.root)
     places: dict[int, int] = {id(growth.root): 0}
     for item in growth.select():
+        if item.is_known:
+            tree.known_steps += item.mass
+            continue
         ancestors = tuple(places[id(ancestor)] for ancestor in item.ancestors)
         node = DraftNode(item.state, item.block, ancestors, item.mass, item.is_final)
         places[id(item)] = tree.add(node)

@@ -7,6 +7,7 @@ Where the rule commits several positions at one step it proposes the step that t
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -57,7 +58,6 @@ class Answer:
 class Reading:
     """What was made of one evidence so far: answers by step under noise, else one; forecasts by step."""
 
-    evidence: Evidence
     answers: dict[int, Answer] = field(default_factory=dict)
     forecasts: dict[int, Forecast] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class SpotDrafter:
 
     def __init__(self, model: OrderModel, table: TokenTable) -> None:
         self.model, self.table = FrozenOrderModel(model), table
-        self._read: dict[int, Reading] = {}  # by block
+        self._read: WeakKeyDictionary[Evidence, Reading] = WeakKeyDictionary()
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> "SpotDrafter":
@@ -88,35 +88,32 @@ class SpotDrafter:
         step, length = states[0].step, len(states[0].tokens)
         if not commits_one_by_confidence(context.rule, step, length):
             return stale_steps(states, evidence, context)
-        forecast = self.forecast(evidence, step, context.root if evidence.block == context.block else None)
+        forecast = self.forecast(evidence, step)
         candidates = evidence.candidates(step)
         return position_steps(states, forecast.odds, forecast.token_probs, candidates, context.mask_id)
 
-    def forecast(self, evidence: Evidence, step: int, root: BlockState | None) -> Forecast:
-        """What the evidence tells of the commit at `step`; the model is called where it was not asked yet.
-
-        `root` is the state that follows the evidence's own, if it is known.
-        """
-        reading = self._read.get(evidence.block)
-        if reading is None or reading.evidence is not evidence:
-            reading = self._read[evidence.block] = Reading(evidence)
+    def forecast(self, evidence: Evidence, step: int) -> Forecast:
+        """What the evidence tells of the commit at `step`; the model is called where it was not asked yet."""
+        reading = self._read.get(evidence)
+        if reading is None:
+            reading = self._read[evidence] = Reading()
         if step not in reading.forecasts:
-            reading.forecasts[step] = self._forecast(reading, step, root)
+            reading.forecasts[step] = self._forecast(evidence, reading, step)
         return reading.forecasts[step]
 
-    def _forecast(self, reading: Reading, step: int, root: BlockState | None) -> Forecast:
-        candidates = reading.evidence.candidates(step)
-        staleness = min(step - reading.evidence.state.step, MAX_STALENESS)
+    def _forecast(self, evidence: Evidence, reading: Reading, step: int) -> Forecast:
+        candidates = evidence.candidates(step)
+        staleness = min(step - evidence.state.step, MAX_STALENESS)
         if staleness == 0:  # the very step that was read, if under a guessed prefix: by confidence
             odds = confidence_odds(coupled(candidates)[1])
-            sampled = reading.evidence.is_sampled
+            sampled = evidence.is_sampled
             holds = {
-                p: self.table.probability(sampled, 0, 1, candidates.log_probs[p][0]) for p in reading.evidence.positions
+                p: self.table.probability(sampled, 0, 1, candidates.log_probs[p][0]) for p in evidence.positions
             }
             return Forecast(odds, self._token_probs(candidates, holds, 1, sampled))
-        key = step if reading.evidence.is_redrawn else 0
+        key = step if evidence.is_redrawn else 0
         if key not in reading.answers:
-            reading.answers[key] = self._ask(reading.evidence, candidates, root)
+            reading.answers[key] = self._ask(evidence, candidates)
         answer = reading.answers[key]
         odds = [0.0] * len(candidates.ids)
         for place, value in zip(answer.places, answer.odds[staleness - 1], strict=True):
@@ -125,19 +122,19 @@ class SpotDrafter:
             odds[place] = share_of(place, confidence_odds(coupled(candidates)[1]), odds)
         least = UNLIKELY * sum(odds)
         holds = {p: hold for p, hold in zip(answer.places, answer.holds[staleness - 1], strict=True) if odds[p] > least}
-        return Forecast(odds, self._token_probs(candidates, holds, staleness, reading.evidence.is_sampled))
+        return Forecast(odds, self._token_probs(candidates, holds, staleness, evidence.is_sampled))
 
-    def _ask(self, evidence: Evidence, candidates: Candidates, root: BlockState | None) -> Answer:
+    def _ask(self, evidence: Evidence, candidates: Candidates) -> Answer:
         """One call of the model."""
         places = most_confident(evidence.positions, candidates.log_probs)
-        taken = commits_since(evidence, root)
+        taken = commits_after(evidence)
         left = torch.tensor([[place not in taken for place in places]])
         coupled_log_probs = torch.tensor([[candidates.log_probs[place][0] for place in places]])
         code = position_code(len(candidates.ids))[places]
         order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code)[0])
         order = order.masked_fill(~left, float("-inf"))
         odds = (order - order.amax(-1, keepdim=True)).exp()  # among what is left: nothing underflows there
-        return Answer(places, odds.tolist(), token.sigmoid().tolist(), () if is_ahead(root, evidence) else tuple(taken))
+        return Answer(places, odds.tolist(), token.sigmoid().tolist(), tuple(taken) if evidence.successor is None else ())
 
     def _token_probs(self, candidates: Candidates, holds: dict[int, float], staleness: int,
                      sampled: bool) -> list[list[float]]:  # fmt: skip
@@ -158,16 +155,11 @@ def share_of(place: int, by_confidence: list[float], odds: list[float]) -> float
     return by_confidence[place] * sum(odds) / others if others else 1.0
 
 
-def is_ahead(root: BlockState | None, evidence: Evidence) -> bool:
-    """Whether it is known what followed the evidence's state."""
-    return root is not None and root.step > evidence.state.step
-
-
-def commits_since(evidence: Evidence, root: BlockState | None) -> set[int]:
-    """The positions committed between the evidence's state and the root that follows it; where that is not known, or
-    is the evidence's own state, the one that the next step would take on the evidence."""
-    if root is not None and is_ahead(root, evidence):
-        return {p for p in evidence.positions if root.tokens[p] != evidence.state.tokens[p]}
+def commits_after(evidence: Evidence) -> set[int]:
+    """The positions committed at the step that was read; where what followed is not known, the one that the next step
+    would take on the evidence."""
+    if evidence.successor is not None:
+        return {p for p in evidence.positions if evidence.successor.tokens[p] != evidence.state.tokens[p]}
     log_probs = coupled(evidence.candidates(evidence.state.step))[1]
     return {max(evidence.positions, key=lambda position: log_probs[position])}
 

@@ -22,10 +22,11 @@ MASK, KNOWN = -1, -2  # records name the tokens that are committed later, not th
 class RecordedEvidence:
     """What a drafter reads of one recorded step: the part of `Evidence` that the records hold."""
 
-    def __init__(self, records: dict[str, Tensor], row: int) -> None:
+    def __init__(self, records: dict[str, Tensor], row: int, successor: BlockState) -> None:
         _, self.block, step = records["place"][row].tolist()
         masked = records["masked"][row]
         self.state = BlockState(tuple(MASK if open_ else KNOWN for open_ in masked.tolist()), step)
+        self.successor = successor
         self.positions = masked.nonzero().squeeze(-1).tolist()
         self.is_sampled = self.is_redrawn = bool(records["sampled"][row])
         self.top = records["top"][row].float()
@@ -69,8 +70,8 @@ def replay(drafter: Drafter, records: dict[str, Tensor], rows: list[int], budget
     """Propose for the state after each of the recorded steps `rows`, and walk what the target did next."""
     rule, expected, realised, passes = LowConfidenceStatic(), 0.0, 0, 0
     for row in rows:
-        evidence = RecordedEvidence(records, row)
         root, *future = successors(records, row)
+        evidence = RecordedEvidence(records, row, root)
         if rule.is_final(root, MASK):
             continue
         context = DraftContext(
@@ -78,6 +79,7 @@ def replay(drafter: Drafter, records: dict[str, Tensor], rows: list[int], budget
             evidence={evidence.block: evidence},  # type: ignore[dict-item]
             fresh_state=lambda block: BlockState((), 0),  # never asked: nothing follows a final state
             ends=lambda state, block: rule.is_final(state, MASK),
+            known=lambda state, chain: None,
         )  # fmt: skip
         tree = drafter.propose(context, budget)
         expected += tree.expected_steps

@@ -1,0 +1,39 @@
+"""Which evidence a drafter starts from: the freshest of every block that is still being drafted."""
+
+from dlmspec.evidence import Evidence
+from dlmspec.models.transformer import PassOutput
+from dlmspec.request import Request
+from dlmspec.tree import DraftTree
+from dlmspec.verify import Visit
+
+
+class EvidenceBook:
+    """The freshest evidence of every block that is still being drafted."""
+
+    def __init__(self) -> None:
+        self.by_block: dict[int, Evidence] = {}
+
+    def update(self, request: Request, tree: DraftTree, output: PassOutput, offset: int,
+               visits: list[Visit]) -> None:  # fmt: skip
+        """Keep the last visited state of the current block, or a look at the next one under a guessed final."""
+        for block in [block for block in self.by_block if block < request.block]:
+            del self.by_block[block]
+        last = visits[-1]
+        if last.block == request.block:
+            self.by_block[last.block] = Evidence(last.block, last.state, last.logits, request.law, last.successor)
+        root_block = visits[0].block
+        visited = {(visit.block, visit.state) for visit in visits}
+        ahead: dict[int, int] = {}
+        for index, node in enumerate(tree.nodes):
+            if node.block and (root_block + node.block, node.state) not in visited and node.state.step == 0 and not node.is_final:
+                best = ahead.get(node.block)
+                if best is None or node.mass > tree.nodes[best].mass:
+                    ahead[node.block] = index
+        for relative, index in ahead.items():
+            block, node = root_block + relative, tree.nodes[index]
+            if block < request.block or (block == request.block and last.block == request.block):
+                continue
+            positions = node.state.masked_positions(request.spec.mask_id)
+            self.by_block[block] = Evidence(
+                block, node.state, output.logits(offset + index, positions), request.law, None
+            )
