@@ -50,12 +50,13 @@ def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig
 def root_copy(request: Request) -> BlockCopy:
     """The root's copy; it sees the pending copy, if there is one, as copy 0 of the pass."""
     ancestors = () if request.pending is None else (0,)
-    return BlockCopy(request.root.tokens, len(ancestors), ancestors)
+    root = request.root
+    return BlockCopy(root.tokens, len(ancestors), ancestors, root.masked_positions(request.spec.mask_id))
 
 
 def store_pass(request: Request, tokens: tuple[int, ...]) -> None:
     """One pass that only stores the KV of a finished block."""
-    output = request.run([BlockCopy(tokens, 0, ())])
+    output = request.run([BlockCopy(tokens, 0, (), ())])
     output.store(request.cache, 0)
     request.pending = None
     request.stats.num_store_passes += 1
@@ -135,7 +136,7 @@ def draft_context(request: Request, scored: ScoredStates, book: EvidenceBook) ->
         evidence=book.by_block,
         fresh_state=request.fresh_state,
         ends=lambda state, block: request.end_of(state, block) is not None,
-        known=scored.known,
+        known=scored,
     )
 
 
@@ -148,6 +149,7 @@ def tree_copies(request: Request, tree: DraftTree) -> list[BlockCopy]:
             node.state.tokens,
             node.block + offset,
             (*range(offset), *(ancestor + offset for ancestor in node.ancestors)),
+            node.state.masked_positions(request.spec.mask_id),
         )
         for node in tree.nodes
     ]

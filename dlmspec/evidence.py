@@ -29,13 +29,13 @@ class Evidence:
     """The distributions read at one `state` of one absolute `block`.
 
     `log_probs` `[M, V]` are tempered and filtered (T = 1 if T = 0) and stand for the masked positions of `state`;
-    `top` `[B, 32]` are the largest of each, descending, at least `NEVER`. `successor` is the state that follows `state`,
-    where it is known.
+    `top` `[B, 32]` are the largest of each, descending, at least `NEVER`. `taken` are the positions that were committed
+    next, as far as that is known.
     """
 
     def __init__(self, block: int, state: BlockState, logits: Tensor, law: DenoisingLaw,
-                 successor: BlockState | None) -> None:  # fmt: skip
-        self.block, self.state, self.successor = block, state, successor
+                 taken: frozenset[int] | None = None) -> None:  # fmt: skip
+        self.block, self.state, self.taken = block, state, taken
         self.positions = list(state.masked_positions(law.spec.mask_id))
         self.log_probs = tempered_log_probs(logits, law.config.sampling, law.spec.mask_id)
         values, ids = self.log_probs.topk(min(TOP_K, self.log_probs.shape[-1]), -1)

@@ -3,6 +3,7 @@
 from dlmspec.evidence import Evidence
 from dlmspec.models.transformer import PassOutput
 from dlmspec.request import Request
+from dlmspec.state import new_commits
 from dlmspec.tree import DraftTree
 from dlmspec.verify import Visit
 
@@ -20,12 +21,18 @@ class EvidenceBook:
             del self.by_block[block]
         last = visits[-1]
         if last.block == request.block:
-            self.by_block[last.block] = Evidence(last.block, last.state, last.logits, request.law, last.successor)
+            taken = new_commits(last.state, last.successor)
+            self.by_block[last.block] = Evidence(last.block, last.state, last.logits, request.law, taken)
         root_block = visits[0].block
         visited = {(visit.block, visit.state) for visit in visits}
         ahead: dict[int, int] = {}
         for index, node in enumerate(tree.nodes):
-            if node.block and (root_block + node.block, node.state) not in visited and node.state.step == 0 and not node.is_final:
+            if (
+                node.block
+                and (root_block + node.block, node.state) not in visited
+                and node.state.step == 0
+                and not node.is_final
+            ):
                 best = ahead.get(node.block)
                 if best is None or node.mass > tree.nodes[best].mass:
                     ahead[node.block] = index
@@ -34,6 +41,4 @@ class EvidenceBook:
             if block < request.block or (block == request.block and last.block == request.block):
                 continue
             positions = node.state.masked_positions(request.spec.mask_id)
-            self.by_block[block] = Evidence(
-                block, node.state, output.logits(offset + index, positions), request.law, None
-            )
+            self.by_block[block] = Evidence(block, node.state, output.logits(offset + index, positions), request.law)

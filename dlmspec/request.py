@@ -118,7 +118,7 @@ class Request:
 
     def pending_copies(self) -> list[BlockCopy]:
         """The committed copy of the block just finished, if its KV is still to be stored."""
-        return [] if self.pending is None else [BlockCopy(self.pending, 0, ())]
+        return [] if self.pending is None else [BlockCopy(self.pending, 0, (), ())]
 
     def output(self) -> DecodeOutput:
         """Cut at the first stop id or at the limit."""

@@ -16,6 +16,9 @@ from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftTree, state_key
 
+Commit = tuple[int, int]  # a position of a block and its token
+
+
 class LogitReader:
     """Logits of the nodes of one pass, those that are asked for.
 
@@ -72,6 +75,7 @@ class Scored:
     chain: Chain
     reader: LogitReader
     node: int
+    commits: frozenset[Commit]
     successor: BlockState | None = None  # once asked for
     evidence: Evidence | None = None  # likewise
 
@@ -86,45 +90,71 @@ class Scored:
 
 
 class ScoredStates:
-    """Of one request: the scored states that it can still reach, by committed tokens and state."""
+    """Of one request: the scored states that may still tell something, by committed tokens and state.
+
+    Those that the root can grow into are walked again without a pass; of those that only agree with it the
+    distributions are read, which are fresher than the root's own for what follows from both.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.entries: dict[Hashable, Scored] = {}
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     def add(self, tree: DraftTree, output: PassOutput, offset: int) -> None:
         """The nodes of a pass over `tree`, node `i` as its copy `offset + i`."""
         reader = LogitReader(tree, output, offset, self.request.spec.mask_id)
         for index, node in enumerate(tree.nodes):
             chain = tuple(tree.nodes[ancestor].state.tokens for ancestor in node.ancestors)
-            self.entries[state_key(chain, node.state, node.is_final)] = Scored(node.state, chain, reader, index)
+            key = state_key(chain, node.state, node.is_final)
+            self.entries[key] = Scored(node.state, chain, reader, index, self._commits(node.state.tokens))
 
     def find(self, state: BlockState, chain: Chain = ()) -> Scored | None:
         """The scored state, if it is one; `chain` names the final states before it, from the request's block on."""
         return self.entries.get(state_key(chain, state, self.request.law.is_final(state)))
 
-    def successor(self, scored: Scored) -> BlockState:
+    def denoise(self, scored: Scored) -> BlockState:
         """`F` of a scored state that is not final."""
         if scored.successor is None:
             block = self.request.block + len(scored.chain)
             scored.successor = self.request.law.denoise(scored.state, scored.logits, block)
         return scored.successor
 
-    def evidence(self, scored: Scored) -> Evidence:
-        """What a drafter reads of a scored state."""
+    def successor(self, state: BlockState, chain: Chain) -> BlockState | None:
+        """What follows this state, if it has been scored and is not final."""
+        scored = self.find(state, chain)
+        return None if scored is None or self.request.law.is_final(state) else self.denoise(scored)
+
+    def freshest(self, state: BlockState, chain: Chain, step: int) -> Evidence | None:
+        """What a drafter may read of the latest scored state, past `step`, from which `state` may have come."""
+        commits = self._commits(state.tokens)
+        earlier = [
+            scored
+            for scored in self.entries.values()
+            if step < scored.state.step < state.step
+            and scored.chain == chain
+            and scored.commits < commits
+            and self._next(scored) <= commits
+        ]
+        latest = max(earlier, key=lambda scored: scored.state.step, default=None)
+        return None if latest is None else self._evidence(latest)
+
+    def _evidence(self, scored: Scored) -> Evidence:
         if scored.evidence is None:
             block = self.request.block + len(scored.chain)
-            law, successor = self.request.law, self.successor(scored)
-            scored.evidence = Evidence(block, scored.state, scored.logits, law, successor)
+            taken = frozenset(position for position, _ in self._next(scored) - scored.commits)
+            scored.evidence = Evidence(block, scored.state, scored.logits, self.request.law, taken)
         return scored.evidence
 
-    def known(self, state: BlockState, chain: Chain) -> Evidence | None:
-        """The evidence of a state that has been scored and is not final."""
-        scored = self.find(state, chain)
-        return None if scored is None or self.request.law.is_final(state) else self.evidence(scored)
+    def _next(self, scored: Scored) -> frozenset[Commit]:
+        """What is committed soon after a scored state: what the root has and it lacks, else what its step commits."""
+        root = frozenset() if scored.chain else self._commits(self.request.root.tokens)
+        if root <= scored.commits:
+            return self._commits(self.denoise(scored).tokens)
+        return scored.commits | root
+
+    def _commits(self, tokens: tuple[int, ...]) -> frozenset[Commit]:
+        mask_id = self.request.spec.mask_id
+        return frozenset((position, token) for position, token in enumerate(tokens) if token != mask_id)
 
     def finish_block(self, tokens: tuple[int, ...]) -> None:
         """The request's block ended in these tokens: states behind another end are out of reach."""
@@ -135,13 +165,19 @@ class ScoredStates:
             self.entries[state_key(scored.chain, scored.state, self.request.law.is_final(scored.state))] = scored
 
     def prune(self) -> None:
-        """Drop what the request's root cannot grow into any more."""
-        root, mask_id = self.request.root, self.request.spec.mask_id
-        open_here = set(root.masked_positions(mask_id))
+        """Drop what the request's root has left behind, or contradicts."""
+        root = self.request.root
+        open_here = {p for p, token in enumerate(root.tokens) if token == self.request.spec.mask_id}
 
-        def is_ahead(scored: Scored) -> bool:
-            if scored.chain:
-                return follows(BlockState(scored.chain[0], 0), root, open_here)
-            return scored.state.step > root.step and follows(scored.state, root, open_here)
+        def is_of_use(scored: Scored) -> bool:
+            tokens = scored.chain[0] if scored.chain else scored.state.tokens
+            agrees = all(
+                token == tokens[position] or position in open_here or tokens[position] == self.request.spec.mask_id
+                for position, token in enumerate(root.tokens)
+            )
+            return agrees and (bool(scored.chain) or scored.state.step >= root.step)
 
-        self.entries = {key: scored for key, scored in self.entries.items() if is_ahead(scored)}
+        self.entries = {key: scored for key, scored in self.entries.items() if is_of_use(scored)}
+        for scored in self.entries.values():
+            if not scored.chain:
+                scored.evidence = None  # the root went on, so more is known to follow it

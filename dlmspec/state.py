@@ -24,3 +24,9 @@ class BlockState:
     def masked_positions(self, mask_id: int) -> tuple[int, ...]:
         """Positions of the block that are still undecided, ascending."""
         return tuple(i for i, token in enumerate(self.tokens) if token == mask_id)
+
+
+def new_commits(earlier: BlockState, later: BlockState) -> frozenset[int]:
+    """The positions whose tokens differ between two states of a block."""
+    pairs = enumerate(zip(earlier.tokens, later.tokens, strict=True))
+    return frozenset(position for position, (old, new) in pairs if old != new)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from dlmspec.state import BlockState
 
-
 Chain = tuple[tuple[int, ...], ...]  # tokens of the final states of the blocks between the root's and a state's own
 
 

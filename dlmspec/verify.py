@@ -33,7 +33,7 @@ def verify(request: Request, scored: ScoredStates) -> list[Visit]:
     here = scored.find(request.root)
     assert here is not None, "the pass scored the root"
     while here is not None and not request.is_finished:
-        block, successor = request.block, scored.successor(here)
+        block, successor = request.block, scored.denoise(here)
         visits.append(Visit(block, here.state, here.logits, successor))
         final = scored.find(successor) if request.law.is_final(successor) else None
         request.move_to(successor, block)

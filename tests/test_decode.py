@@ -5,6 +5,7 @@ block kept, prompts overwritten, masks or tokens behind a stop returned, passes 
 ancestors. Everything runs on small random targets in fp32 and fp64, on ragged prompts and block lengths.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
-from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.base import DraftContext, NothingKnown
+from dlmspec.drafters.oracle import Replaying
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target import Target
@@ -218,6 +220,47 @@ def test_the_oracle_needs_no_pass_more_than_the_budget_allows():
     assert stats.accepted == {16: 1}
 
 
+class SkippingDrafter(Replaying):
+    """Beside the root only the state two steps on: it is reached one pass later, if passes are remembered."""
+
+    name = "skipping"
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        tree, successors = DraftTree.from_root(context.root), self.trajectory.successors
+        following = successors.get((context.block, context.root.step + 1))
+        if following is not None and MASK in following.tokens:
+            tree.add(DraftNode(following, 0, (), 0.5, False))
+        return tree
+
+
+class EarlyDrafter(Replaying):
+    """In a block's first passes its true end with the next block's start, then nothing."""
+
+    name = "early"
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        tree, steps = DraftTree.from_root(context.root), self.trajectory.successors
+        if context.root.step < 2 and context.block + 1 < context.num_blocks:
+            end = max(step for block, step in steps if block == context.block)
+            final = tree.add(DraftNode(steps[context.block, end], 0, (), 0.5, True))
+            tree.add(DraftNode(context.fresh_state(context.block + 1), 1, (final,), 0.5, False))
+        return tree
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_states_scored_by_earlier_passes_are_walked_without_another(temperature):
+    target = make_target(8, stop=-1)
+    config = DecodeConfig(max_new_tokens=23, sampling=Sampling(temperature=temperature), early_stop=False)
+    reference = reference_decode(target, [5], config)
+    assert reference.stats.num_passes == 23
+    skipping = decode(target, [5], config, drafter=SkippingDrafter(), budget=2)
+    assert skipping.token_ids == reference.token_ids
+    assert skipping.stats.num_passes < 0.6 * 23, "every second pass walks over the state that the one before scored"
+    early = decode(target, [5], config, drafter=EarlyDrafter(), budget=3)
+    assert early.token_ids == reference.token_ids
+    assert early.stats.num_passes == 23 - 2, "two blocks' ends and the next ones' first steps are known"
+
+
 def test_cached_rows_equal_a_prefill_over_the_final_tokens():
     """The KV of a block is kept from its final state only (accepted node, or store rows of the next pass)."""
     target = make_target(4, dtype=torch.float64)
@@ -304,6 +347,7 @@ def test_filtered_tokens_get_no_nodes(sampling):
 
     class Watched(SpotDrafter):
         def propose(self, context, budget):
+            context = replace(context, known=NothingKnown())  # else other distributions are read too
             tree = super().propose(context, budget)
             evidence = context.evidence.get(context.block)
             for node in tree.nodes[1:]:

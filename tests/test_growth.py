@@ -6,13 +6,12 @@ ancestors.
 """
 
 import random
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.base import DraftContext, KnownStates, NothingKnown
 from dlmspec.drafters.growth import grow_tree
 from dlmspec.rules import LowConfidenceStatic
 from dlmspec.state import BlockState
@@ -21,7 +20,15 @@ from dlmspec.tree import DraftNode, DraftTree
 MASK, STOP = 0, 99
 
 
-def context(root: tuple[int, ...], *, block: int = 0, num_blocks: int = 3, evidence: int = 2) -> DraftContext:
+class Reading:
+    """Evidence that no scorer here looks into."""
+
+    def __init__(self, block: int, step: int = 0) -> None:
+        self.block, self.state = block, BlockState((), step)
+
+
+def context(root: tuple[int, ...], *, block: int = 0, num_blocks: int = 3, evidence: int = 2,
+            known: KnownStates | None = None) -> DraftContext:  # fmt: skip
     """A context whose first `evidence` blocks have (empty) evidence."""
     return DraftContext(
         root=BlockState(root, 16 - root.count(MASK)),
@@ -30,9 +37,10 @@ def context(root: tuple[int, ...], *, block: int = 0, num_blocks: int = 3, evide
         mask_id=MASK,
         vocab_size=50,
         rule=LowConfidenceStatic(),
-        evidence={block + i: SimpleNamespace(block=block + i) for i in range(evidence)},  # type: ignore[arg-type]
+        evidence={block + i: Reading(block + i) for i in range(evidence)},  # type: ignore[arg-type]
         fresh_state=lambda number: BlockState((MASK,) * len(root), 0),
         ends=lambda state, number: STOP in state.tokens or (MASK not in state.tokens and number + 1 == num_blocks),
+        known=known or NothingKnown(),
     )
 
 
@@ -185,3 +193,49 @@ def test_a_final_state_is_one_node_whatever_its_step():
     tree.add(DraftNode(BlockState((4, MASK), 1), 0, (), 0.5, False))
     assert tree.find(BlockState((4, MASK), 2), (), False) is None, "an unfinished state is another at another step"
     assert tree.find(BlockState((4, 4), 2), (first,), True) is None, "under other ancestors it is another state"
+
+
+class Known:
+    """`successors` of scored states, whatever their chain; `readings` of states that are fresher than the block's."""
+
+    def __init__(self, successors=None, readings=None):
+        self.successors, self.readings = successors or {}, readings or {}
+
+    def successor(self, state, chain):
+        return self.successors.get(state)
+
+    def freshest(self, state, chain, step):
+        return self.readings.get(state)
+
+
+def test_a_scored_state_costs_nothing_and_leads_where_the_target_went():
+    root, budget = (MASK, MASK, MASK, MASK, 5), 6
+    scored, after = BlockState((10, MASK, MASK, MASK, 5), 13), BlockState((10, MASK, 77, MASK, 5), 14)
+    tree = grow_tree(context(root, known=Known({scored: after})), budget, even_steps)
+    assert tree.find(scored, (), False) is None, "no node for it"
+    found = tree.find(after, (), False)
+    assert found is not None, "the target's own successor, which no scorer proposes"
+    probability = 0.75 / 4
+    assert tree.nodes[found].mass == pytest.approx(probability)
+    assert len(tree) == budget
+    assert tree.known_steps == pytest.approx(probability)
+    masses = sum(node.mass for node in tree.nodes[1:] if not node.is_final)
+    assert tree.expected_steps == pytest.approx(1 + masses + probability)
+    assert tree.find(BlockState((10, 11, MASK, MASK, 5), 14), (), False) is None, "its other successors are impossible"
+
+
+def test_what_follows_a_state_is_scored_by_the_freshest_evidence():
+    root, later = (MASK, MASK, MASK, 5), BlockState((10, MASK, MASK, 5), 14)
+    fresher = Reading(0, 13)
+    asked = []
+
+    def steps(states, evidence, ctx):
+        asked.extend((state, evidence) for state in states)
+        return even_steps(states, evidence, ctx)
+
+    ctx = context(root, known=Known(readings={later: fresher}))
+    grow_tree(ctx, 12, steps)
+    readings = dict(asked)
+    assert readings.pop(later) is fresher
+    assert len(readings) > 2
+    assert all(evidence is ctx.evidence[evidence.block] for evidence in readings.values())

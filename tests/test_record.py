@@ -140,9 +140,8 @@ def test_the_model_is_trained_on_what_a_drafter_hands_it(records):
             row, staleness = examples.pairs[pair].tolist()
             drafter = SpotDrafter(model, table)
             drafter.model = Asked(model)
-            evidence = RecordedEvidence(records, row)
-            root = next(successors(records, row))
-            drafter.forecast(evidence, evidence.state.step + staleness, root)  # type: ignore[arg-type]
+            evidence = RecordedEvidence(records, row, next(successors(records, row)))
+            drafter.forecast(evidence, evidence.state.step + staleness)  # type: ignore[arg-type]
             torch.testing.assert_close(asked[-1], features[pair][present[pair]])
     assert len(asked) > 40
 

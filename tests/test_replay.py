@@ -79,7 +79,7 @@ def test_plain_passes_advance_one_step_and_trees_more(records):
 
 def test_candidates_are_those_of_the_step(records):
     row = next(r for r in range(len(records["place"])) if records["sampled"][r] and records["masked"][r].sum() == 6)
-    evidence = RecordedEvidence(records, row)
+    evidence = RecordedEvidence(records, row, next(successors(records, row)))
     for depth in (1, 4, 8, 12):
         found = evidence.candidates(evidence.state.step + depth)
         assert found.ids == records["candidate_ids"][row, min(depth, 8) - 1].tolist()

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from dlmspec.config import DecodeConfig
-from dlmspec.drafters.base import DraftContext
-from dlmspec.drafters.spot import SpotDrafter, commits_since
+from dlmspec.drafters.base import DraftContext, NothingKnown
+from dlmspec.drafters.spot import SpotDrafter, taken_next
 from dlmspec.drafters.stale import position_steps
 from dlmspec.evidence import Candidates, Evidence
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.spec import ModelSpec
 from dlmspec.order.calibration import EDGES, TokenTable
 from dlmspec.order.model import FrozenOrderModel, OrderConfig, OrderModel
-from dlmspec.state import BlockState
+from dlmspec.state import BlockState, new_commits
 from dlmspec.step import Sampling
 
 MASK = 0
@@ -50,11 +50,12 @@ def spot() -> SpotDrafter:
     return drafter
 
 
-def evidence_of(temperature: float, *, block: int = 2, state: BlockState = START, seed: int = 1) -> Evidence:
+def evidence_of(temperature: float, *, block: int = 2, state: BlockState = START, seed: int = 1,
+                successor: BlockState | None = ROOT) -> Evidence:  # fmt: skip
     law = DenoisingLaw(SPEC, DecodeConfig(sampling=Sampling(temperature=temperature)))
     masked = sum(token == MASK for token in state.tokens)
     logits = torch.randn(masked, SPEC.vocab_size, generator=torch.Generator().manual_seed(seed)) * 3
-    return Evidence(block, state, logits, law)
+    return Evidence(block, state, logits, law, None if successor is None else new_commits(state, successor))
 
 
 def context_of(evidence: Evidence, root: BlockState) -> DraftContext:
@@ -62,6 +63,7 @@ def context_of(evidence: Evidence, root: BlockState) -> DraftContext:
         root=root, block=evidence.block, num_blocks=5, mask_id=MASK, vocab_size=SPEC.vocab_size,
         rule=DecodeConfig().rule, evidence={evidence.block: evidence},
         fresh_state=lambda block: BlockState((MASK,) * 7, 0), ends=lambda state, block: False,
+        known=NothingKnown(),
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def test_a_tree_costs_one_call_without_noise_and_one_per_step_with_it():
 @pytest.mark.parametrize("staleness", [1, 2, 5, 8, 11])
 def test_a_forecast_is_the_answer_for_its_step(staleness):
     drafter, evidence = spot(), evidence_of(0.0)
-    forecast = drafter.forecast(evidence, staleness, ROOT)
+    forecast = drafter.forecast(evidence, staleness)
     assert isinstance(drafter.model, CountingModel)
     order, token = drafter.model(drafter.model.asked[0])
     row = order[min(staleness, 8) - 1].clone()
@@ -112,22 +114,22 @@ def test_a_forecast_is_the_answer_for_its_step(staleness):
 
 def test_the_model_is_told_what_was_committed_since():
     drafter, evidence = spot(), evidence_of(0.0)
-    drafter.forecast(evidence, 1, ROOT)
+    drafter.forecast(evidence, 1)
     assert isinstance(drafter.model, CountingModel)
     flags = drafter.model.asked[0][:, 35]
     assert flags.tolist() == [1, 1, 0, 1, 1, 1]
-    assert commits_since(evidence, ROOT) == {3}
+    assert taken_next(evidence) == {3}
     best = max(range(6), key=lambda row: float(evidence.top[evidence.positions[row], 0]))
     expected = {evidence.positions[best]}
-    assert commits_since(evidence, None) == commits_since(evidence, START) == expected
+    assert taken_next(evidence_of(0.0, successor=None)) == expected
 
 
 def test_a_guessed_prefix_is_read_by_confidence_alone():
-    drafter, evidence = spot(), evidence_of(0.0)
-    forecast = drafter.forecast(evidence, 0, None)
+    drafter, evidence = spot(), evidence_of(0.0, successor=None)
+    forecast = drafter.forecast(evidence, 0)
     assert calls(drafter) == 0
     best = max(evidence.positions, key=lambda place: forecast.odds[place])
-    assert {best} == commits_since(evidence, None)
+    assert {best} == taken_next(evidence)
 
 
 def test_odds_are_shared_among_the_masked_positions():

@@ -344,3 +344,23 @@ def test_every_product_of_a_pass_runs_on_whole_groups_of_rows(tiny_sdar, monkeyp
         output.logits(1, [0, 2])
     assert len(seen) >= 2 * 8 + 1
     assert all(number % 16 == 0 for number in seen), seen
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_rows_that_are_not_read_are_left_out_of_the_last_layer_only(tiny_sdar, shape):
+    """Catches a wrong row, a row computed otherwise beside fewer others, and keys or values that change."""
+    target = load(tiny_sdar, shape)
+    cache, length = prefilled(target, 2), shape[0]
+    tokens = [draw(target, seed=i) for i in range(4)]
+    reads = ((0, 3), (), (4,), (1, 2, 3))
+    whole = target.forward(cache, [BlockCopy(row, 0, ()) for row in tokens])
+    copies = [BlockCopy(row, 0, (), read) for row, read in zip(tokens, reads, strict=True)]
+    part = target.forward(cache, copies)
+    assert torch.equal(part.keys, whole.keys)
+    assert torch.equal(part.values, whole.values)
+    for copy, read in enumerate(reads):
+        assert torch.equal(part.hidden[copy, list(read)], whole.hidden[copy, list(read)])
+        unread = [position for position in range(length) if position not in read]
+        assert not part.hidden[copy, unread].any()
+    nothing = target.forward(cache, [BlockCopy(tokens[0], 0, (), ())])
+    assert torch.equal(nothing.keys[:, 0], whole.keys[:, 0])

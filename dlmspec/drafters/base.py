@@ -12,13 +12,34 @@ from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftTree
 
 
+class KnownStates(Protocol):
+    """What earlier passes have scored. `chain`: tokens of the final states between the root's block and the state's."""
+
+    def successor(self, state: BlockState, chain: Chain) -> BlockState | None:
+        """What follows a state that has been scored: it needs no node. None if it has not, or is final."""
+        ...
+
+    def freshest(self, state: BlockState, chain: Chain, step: int) -> Evidence | None:
+        """The evidence of the latest scored state, past `step`, from which `state` may have come; None if none is."""
+        ...
+
+
+class NothingKnown:
+    """No memory of earlier passes."""
+
+    def successor(self, state: BlockState, chain: Chain) -> BlockState | None:
+        return None
+
+    def freshest(self, state: BlockState, chain: Chain, step: int) -> Evidence | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class DraftContext:
     """What one proposal may read. `evidence` maps absolute blocks to the freshest distributions of that block.
 
-    `ends(state, block)`: whether decoding ends in this state, so that a node for it would tell nothing.
-    `known(state, chain)`: what follows a state that has been scored already, so that it needs no node; `chain` are the
-    tokens of the final states between the root's block and its own.
+    `ends(state, block)`: whether decoding ends in this state, so that a node for it would tell nothing. `known` are the
+    states that passes have scored already.
     """
 
     root: BlockState
@@ -30,7 +51,7 @@ class DraftContext:
     evidence: Mapping[int, Evidence]
     fresh_state: Callable[[int], BlockState]
     ends: Callable[[BlockState, int], bool]
-    known: Callable[[BlockState, Chain], Evidence | None]
+    known: KnownStates
 
 
 class Drafter(Protocol):

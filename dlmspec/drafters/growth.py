@@ -36,8 +36,12 @@ class Candidate:
     parents: list[tuple["Candidate", float]] = field(default_factory=list)
     children: list["Candidate"] = field(default_factory=list)
     companion: "Candidate | None" = None  # of a final state: the next block's fresh state
-    evidence: Evidence | None = None  # the freshest that its parents give, or its own
-    is_known: bool = False  # scored by an earlier pass
+    successor: BlockState | None = None  # of a state that an earlier pass has scored
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an earlier pass has scored it."""
+        return self.successor is not None
 
     @property
     def cost(self) -> int:
@@ -66,33 +70,39 @@ class Growth:
 
     def __init__(self, context: DraftContext, budget: int) -> None:
         self.context, self.budget = context, budget
-        self.root = Candidate(context.root, 0, (), False, 1.0, 0, evidence=context.evidence.get(context.block))
+        self.root = Candidate(context.root, 0, (), False, 1.0, 0)
         self.candidates: dict[Hashable, Candidate] = {}
         self.items: list[Candidate] = []
 
     def expand(self, frontier: list[Candidate], scorer: Scorer) -> list[Candidate]:
         """Children of the frontier's worthwhile candidates: the next frontier."""
         threshold = self._threshold()
-        groups: dict[tuple[int, int], list[Candidate]] = {}
+        groups: dict[tuple[Evidence, int], list[Candidate]] = {}
         fresh: list[Candidate] = []
         for candidate in frontier:
-            if candidate.mass <= threshold or candidate.evidence is None:
+            if candidate.mass <= threshold:
                 continue
-            if candidate.is_known:
-                successor = candidate.evidence.successor
-                assert successor is not None, "what follows a scored state is known"
-                self._add_child(candidate, 1.0, successor, fresh)
-            else:
-                groups.setdefault((id(candidate.evidence), candidate.state.step), []).append(candidate)
-        for parents in groups.values():
-            evidence = parents[0].evidence
-            assert evidence is not None, "only candidates with evidence are expanded"
+            if candidate.successor is not None:
+                self._add_child(candidate, 1.0, candidate.successor, fresh)
+                continue
+            evidence = self._evidence(candidate)
+            if evidence is not None:
+                groups.setdefault((evidence, candidate.state.step), []).append(candidate)
+        for (evidence, _), parents in groups.items():
             proposals = scorer([parent.state for parent in parents], evidence, self.context)
             for parent, steps in zip(parents, proposals, strict=True):
                 for probability, commits in steps:
                     if parent.mass * probability > threshold:
                         self._add_child(parent, probability, successor_of(parent.state, commits), fresh)
         return fresh
+
+    def _evidence(self, candidate: Candidate) -> Evidence | None:
+        """The freshest for what follows a candidate: of a scored state on the way to it, else of its block."""
+        own = self.context.evidence.get(self.context.block + candidate.block)
+        if candidate is self.root:
+            return own
+        step = -1 if own is None or candidate.block else own.state.step
+        return self.context.known.freshest(candidate.state, candidate.chain, step) or own
 
     def _threshold(self) -> float:
         """The mass up to which neither an item nor what follows from it can enter any more."""
@@ -115,8 +125,6 @@ class Growth:
             self.candidates[key] = child
             self.items.append(child)
             fresh.append(child.companion or child)
-        elif not child.is_known and not is_final and is_fresher(parent.evidence, child.evidence):
-            child.evidence = parent.evidence
         child.parents.append((parent, probability))
         parent.children.append(child)
         child.mass += parent.mass * probability
@@ -129,12 +137,10 @@ class Growth:
             block = self.context.block + parent.block + 1
             start = self.context.fresh_state(block)
             companion = Candidate(start, parent.block + 1, (*parent.ancestors, child), False, 0.0, child.order + 1)
-            companion.evidence = self.context.evidence.get(block)
             companion.parents.append((child, 1.0))
             child.companion = companion
             return child
-        own = self.context.known(state, child.chain)
-        child.is_known, child.evidence = own is not None, own or parent.evidence
+        child.successor = self.context.known.successor(state, child.chain)
         return child
 
     def select(self) -> list[Candidate]:
@@ -178,11 +184,6 @@ def successor_of(state: BlockState, commits: tuple[tuple[int, int], ...]) -> Blo
     for position, token in commits:
         tokens[position] = token
     return BlockState(tuple(tokens), state.step + 1, state.aux)
-
-
-def is_fresher(evidence: Evidence | None, other: Evidence | None) -> bool:
-    """Whether `evidence` was read at a later step of the block than `other`."""
-    return evidence is not None and (other is None or evidence.state.step > other.state.step)
 
 
 def grow_tree(context: DraftContext, budget: int, scorer: Scorer) -> DraftTree:

@@ -107,9 +107,7 @@ class SpotDrafter:
         if staleness == 0:  # the very step that was read, if under a guessed prefix: by confidence
             odds = confidence_odds(coupled(candidates)[1])
             sampled = evidence.is_sampled
-            holds = {
-                p: self.table.probability(sampled, 0, 1, candidates.log_probs[p][0]) for p in evidence.positions
-            }
+            holds = {p: self.table.probability(sampled, 0, 1, candidates.log_probs[p][0]) for p in evidence.positions}
             return Forecast(odds, self._token_probs(candidates, holds, 1, sampled))
         key = step if evidence.is_redrawn else 0
         if key not in reading.answers:
@@ -127,14 +125,14 @@ class SpotDrafter:
     def _ask(self, evidence: Evidence, candidates: Candidates) -> Answer:
         """One call of the model."""
         places = most_confident(evidence.positions, candidates.log_probs)
-        taken = commits_after(evidence)
+        taken = taken_next(evidence)
         left = torch.tensor([[place not in taken for place in places]])
         coupled_log_probs = torch.tensor([[candidates.log_probs[place][0] for place in places]])
         code = position_code(len(candidates.ids))[places]
         order, token = self.model(order_features(evidence.top[places][None], coupled_log_probs, left, code)[0])
         order = order.masked_fill(~left, float("-inf"))
         odds = (order - order.amax(-1, keepdim=True)).exp()  # among what is left: nothing underflows there
-        return Answer(places, odds.tolist(), token.sigmoid().tolist(), tuple(taken) if evidence.successor is None else ())
+        return Answer(places, odds.tolist(), token.sigmoid().tolist(), tuple(taken) if evidence.taken is None else ())
 
     def _token_probs(self, candidates: Candidates, holds: dict[int, float], staleness: int,
                      sampled: bool) -> list[list[float]]:  # fmt: skip
@@ -155,13 +153,12 @@ def share_of(place: int, by_confidence: list[float], odds: list[float]) -> float
     return by_confidence[place] * sum(odds) / others if others else 1.0
 
 
-def commits_after(evidence: Evidence) -> set[int]:
-    """The positions committed at the step that was read; where what followed is not known, the one that the next step
-    would take on the evidence."""
-    if evidence.successor is not None:
-        return {p for p in evidence.positions if evidence.successor.tokens[p] != evidence.state.tokens[p]}
+def taken_next(evidence: Evidence) -> frozenset[int]:
+    """The positions committed next after what was read; where that is not known, the one that the step would take."""
+    if evidence.taken is not None:
+        return evidence.taken
     log_probs = coupled(evidence.candidates(evidence.state.step))[1]
-    return {max(evidence.positions, key=lambda position: log_probs[position])}
+    return frozenset({max(evidence.positions, key=lambda position: log_probs[position])})
 
 
 def most_confident(positions: list[int], log_probs: list[list[float]]) -> list[int]:

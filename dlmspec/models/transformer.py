@@ -28,12 +28,14 @@ ELEMENTS_PER_THREAD = 32768
 class BlockCopy:
     """One copy of a block in a pass; `block` counts blocks behind the cache's end (0 = the first one).
 
-    `ancestors` index the pass's copies of the uncached blocks before it, oldest first, one per block.
+    `ancestors` index the pass's copies of the uncached blocks before it, oldest first, one per block. `read` are the
+    positions whose logits may be asked for (None: all); the last layer computes no others.
     """
 
     tokens: tuple[int, ...]
     block: int
     ancestors: tuple[int, ...]
+    read: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class CopyGroup:
 
 @dataclass(frozen=True, slots=True)
 class PassOutput:
-    """What a pass leaves: keys and values `[layers, N, G, B, D]`, final normed states `hidden [N, B, d]`."""
+    """What a pass leaves: keys and values `[layers, N, G, B, D]`, final normed states `hidden [N, B, d]`, zero in rows
+    that are not read."""
 
     keys: Tensor
     values: Tensor
@@ -169,6 +172,7 @@ class BlockDiffusionTransformer:
         visible = block_causal(num_prompt, end, spec.block_length, self.cos.device)
         x = self._embed([*prompt, *(token for i in order for token in copies[i].tokens)])
         cos, sin = self._rope_rows(positions, x.shape[0])
+        read = read_rows([copies[i] for i in order], num_prompt)
         shape = (spec.num_layers, spec.num_kv_heads, len(copies), spec.block_length, spec.head_dim)
         keys, values = x.new_empty(shape), x.new_empty(shape)
         for index, layer in enumerate(self.layers):
@@ -184,14 +188,25 @@ class BlockDiffusionTransformer:
             if copies:
                 own = keys[index], values[index]
                 attended.append(attend_copies(q[num_prompt:num_rows], own, cache, index, groups))
-            x = self._finish_layer(layer, x, pad_rows(torch.cat(attended)))
-        hidden = rms_norm(x, self.final_norm, spec.rms_norm_eps)[num_prompt:num_rows]
-        hidden = hidden.unflatten(0, (len(copies), spec.block_length))
+            joined = pad_rows(torch.cat(attended))
+            is_last = layer is self.layers[-1]
+            x = self._last_rows(layer, x, joined, read) if is_last else self._finish_layer(layer, x, joined)
+        hidden = x[num_prompt:num_rows].unflatten(0, (len(copies), spec.block_length))
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
         if order != sorted(order):
             back = torch.tensor(order, device=x.device).argsort()
             keys, values, hidden = keys[:, back], values[:, back], hidden[back]
         return PassOutput(keys, values, hidden, self.lm_head)
+
+    def _last_rows(self, layer: LayerWeights, x: Tensor, attended: Tensor, rows: Sequence[int]) -> Tensor:
+        """The final normed states of `rows` out of the last layer, `[all rows, d]`, zeros elsewhere."""
+        places = torch.tensor(rows, dtype=torch.long, device=x.device)
+        if len(rows) < len(x):
+            kept = self._finish_layer(layer, pad_rows(x[places]), pad_rows(attended[places]))
+        else:
+            kept = self._finish_layer(layer, x, attended)
+        kept = rms_norm(kept, self.final_norm, self.spec.rms_norm_eps)
+        return torch.zeros_like(x).index_copy_(0, places, kept[: len(rows)])
 
     def _check_copies(self, cache: BlockCache, copies: Sequence[BlockCopy]) -> None:
         length = self.spec.block_length
@@ -227,6 +242,15 @@ class BlockDiffusionTransformer:
         x = x + attended @ layer.output
         normed = rms_norm(x, layer.mlp_norm, self.spec.rms_norm_eps)
         return x + gated_silu(normed @ layer.gate_up) @ layer.down
+
+
+def read_rows(copies: Sequence[BlockCopy], start: int) -> list[int]:
+    """The rows of a pass, its copies' from `start` on, whose final states are asked for."""
+    rows = []
+    for copy in copies:
+        rows += [start + position for position in (range(len(copy.tokens)) if copy.read is None else copy.read)]
+        start += len(copy.tokens)
+    return rows
 
 
 def prefill_rows(block_length: int) -> int:

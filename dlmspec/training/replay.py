@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dlmspec.drafters.base import DraftContext, Drafter
+from dlmspec.drafters.base import DraftContext, Drafter, NothingKnown
 from dlmspec.evidence import Candidates
 from dlmspec.order.model import MAX_STALENESS
 from dlmspec.rules import LowConfidenceStatic
-from dlmspec.state import BlockState
+from dlmspec.state import BlockState, new_commits
 
 MASK, KNOWN = -1, -2  # records name the tokens that are committed later, not those that were before
 
@@ -26,7 +26,7 @@ class RecordedEvidence:
         _, self.block, step = records["place"][row].tolist()
         masked = records["masked"][row]
         self.state = BlockState(tuple(MASK if open_ else KNOWN for open_ in masked.tolist()), step)
-        self.successor = successor
+        self.taken = new_commits(self.state, successor)
         self.positions = masked.nonzero().squeeze(-1).tolist()
         self.is_sampled = self.is_redrawn = bool(records["sampled"][row])
         self.top = records["top"][row].float()
@@ -79,7 +79,7 @@ def replay(drafter: Drafter, records: dict[str, Tensor], rows: list[int], budget
             evidence={evidence.block: evidence},  # type: ignore[dict-item]
             fresh_state=lambda block: BlockState((), 0),  # never asked: nothing follows a final state
             ends=lambda state, block: rule.is_final(state, MASK),
-            known=lambda state, chain: None,
+            known=NothingKnown(),
         )  # fmt: skip
         tree = drafter.propose(context, budget)
         expected += tree.expected_steps
