@@ -36,7 +36,7 @@ def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig
             output.store(request.cache, 0)
             request.pending = None
         logits = output.logits(len(copies) - 1, root.masked_positions(request.spec.mask_id))
-        successor = request.law.denoise(root, logits, block)
+        successor = request.law.denoise([root], logits, block)[0]
         request.stats.record(1, 1, 1.0)
         if observer is not None:
             observer(block, root, logits, successor)

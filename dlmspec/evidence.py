@@ -4,11 +4,13 @@ Evidence never decides anything; it may be stale, or come from a state under a w
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dlmspec.law import DenoisingLaw
+from dlmspec.order.calibration import log_prob_bin
 from dlmspec.state import BlockState
 from dlmspec.step import tempered_log_probs
 
@@ -17,12 +19,17 @@ NEVER = -60.0  # log-probability of a rank that a small or filtered vocabulary d
 NUM_RANKS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidates:
     """Likeliest tokens under one step's noise: `ids` and `log_probs` `[B][rank]`; empty where not masked."""
 
     ids: list[list[int]]
     log_probs: list[list[float]]
+
+    @cached_property
+    def bins(self) -> list[list[int]]:
+        """The calibration's bin of every log-probability."""
+        return [[log_prob_bin(log_prob) for log_prob in row] for row in self.log_probs]
 
 
 class Evidence:

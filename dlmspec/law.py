@@ -3,6 +3,9 @@
 Reference, verification, drafters' evidence and recording all read the same law.
 """
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from dlmspec.config import DecodeConfig
@@ -37,11 +40,14 @@ class DenoisingLaw:
         length = self.spec.block_length
         return self._noise.gumbel(block * length, length, step)[positions]
 
-    def denoise(self, state: BlockState, logits: Tensor, block: int) -> BlockState:
-        """`F`: the true successor of `state`, given the logits of its masked rows `[M, V]`."""
-        gumbel = self.gumbel(block, state.step, list(state.masked_positions(self.spec.mask_id)))
-        config = self.config
-        return denoise_step([state], logits, gumbel, config.sampling, config.rule, self.spec.mask_id)[0]
+    def denoise(self, states: Sequence[BlockState], logits: Tensor, block: int) -> list[BlockState]:
+        """`F`: the true successors of states of one block; `logits` `[M, V]` of their masked rows, state by state."""
+        config, mask_id = self.config, self.spec.mask_id
+        gumbel = None
+        if self.is_sampled:
+            rows = [self.gumbel(block, state.step, list(state.masked_positions(mask_id))) for state in states]
+            gumbel = torch.cat([row for row in rows if row is not None])
+        return denoise_step(states, logits, gumbel, config.sampling, config.rule, mask_id)
 
     def is_final(self, state: BlockState) -> bool:
         return self.config.rule.is_final(state, self.spec.mask_id)

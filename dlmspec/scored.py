@@ -8,10 +8,11 @@ long as the root can still grow into them.
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from dlmspec.evidence import Evidence
-from dlmspec.models.transformer import ROW_MULTIPLE, PassOutput
+from dlmspec.models.transformer import PassOutput
 from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftTree, state_key
@@ -19,11 +20,14 @@ from dlmspec.tree import Chain, DraftTree, state_key
 Commit = tuple[int, int]  # a position of a block and its token
 
 
+READ_ROWS = 32  # of one product with the output embedding: little dearer than 16, and it mostly holds a whole walk
+
+
 class LogitReader:
     """Logits of the nodes of one pass, those that are asked for.
 
-    A product with the output embedding runs on a multiple of 16 rows anyway, so what a node leaves free goes to the
-    heaviest of the states that may follow it: the walk then mostly finds them read.
+    What a node leaves free of a product goes to the heaviest of the states that may follow it: the walk then mostly
+    finds them read.
     """
 
     def __init__(self, tree: DraftTree, output: PassOutput, offset: int, mask_id: int) -> None:
@@ -33,17 +37,23 @@ class LogitReader:
 
     def logits(self, index: int) -> Tensor:
         """Rows `[M, V]` of the masked positions of one node."""
-        if index not in self.read:
-            chosen = [index, *self._followers(index)]
-            rows = [(self.offset + node, position) for node in chosen for position in self.positions[node]]
-            parts = self.output.logit_rows(rows).split([len(self.positions[node]) for node in chosen])
-            self.read.update(zip(chosen, parts, strict=True))
+        self.read_with_followers(index)
         return self.read[index]
+
+    def read_with_followers(self, index: int) -> list[int]:
+        """Read a node; the nodes that were read with it, itself first, or none if it was read before."""
+        if index in self.read:
+            return []
+        chosen = [index, *self._followers(index)]
+        rows = [(self.offset + node, position) for node in chosen for position in self.positions[node]]
+        parts = self.output.logit_rows(rows).split([len(self.positions[node]) for node in chosen])
+        self.read.update(zip(chosen, parts, strict=True))
+        return chosen
 
     def _followers(self, index: int) -> list[int]:
         """The heaviest unread states behind a node, as long as their rows fill up its product."""
         root, open_here = self.tree.nodes[index], set(self.positions[index])
-        room = -len(open_here) % ROW_MULTIPLE
+        room = -len(open_here) % READ_ROWS
         followers = [
             (-node.mass, other)
             for other, node in enumerate(self.tree.nodes)
@@ -74,6 +84,7 @@ class Scored:
     state: BlockState
     chain: Chain
     reader: LogitReader
+    peers: "list[Scored]"  # of the same pass, by node
     node: int
     commits: frozenset[Commit]
     successor: BlockState | None = None  # once asked for
@@ -83,6 +94,10 @@ class Scored:
     def logits(self) -> Tensor:
         """`[M, V]`, of its masked positions."""
         return self.reader.logits(self.node)
+
+    def read_along(self) -> "list[Scored]":
+        """The states whose logits came with this one's, if it is read only now."""
+        return [self.peers[index] for index in self.reader.read_with_followers(self.node)[1:]]
 
     def store(self, request: Request) -> None:
         """Commit the rows of this final state to the request's cache."""
@@ -103,10 +118,11 @@ class ScoredStates:
     def add(self, tree: DraftTree, output: PassOutput, offset: int) -> None:
         """The nodes of a pass over `tree`, node `i` as its copy `offset + i`."""
         reader = LogitReader(tree, output, offset, self.request.spec.mask_id)
+        peers: list[Scored] = []
         for index, node in enumerate(tree.nodes):
             chain = tuple(tree.nodes[ancestor].state.tokens for ancestor in node.ancestors)
-            key = state_key(chain, node.state, node.is_final)
-            self.entries[key] = Scored(node.state, chain, reader, index, self._commits(node.state.tokens))
+            peers.append(Scored(node.state, chain, reader, peers, index, self._commits(node.state.tokens)))
+            self.entries[state_key(chain, node.state, node.is_final)] = peers[-1]
 
     def find(self, state: BlockState, chain: Chain = ()) -> Scored | None:
         """The scored state, if it is one; `chain` names the final states before it, from the request's block on."""
@@ -115,8 +131,13 @@ class ScoredStates:
     def denoise(self, scored: Scored) -> BlockState:
         """`F` of a scored state that is not final."""
         if scored.successor is None:
+            together = [scored, *(other for other in scored.read_along() if other.successor is None)]
             block = self.request.block + len(scored.chain)
-            scored.successor = self.request.law.denoise(scored.state, scored.logits, block)
+            logits = torch.cat([other.logits for other in together])
+            successors = self.request.law.denoise([other.state for other in together], logits, block)
+            for other, successor in zip(together, successors, strict=True):
+                other.successor = successor
+        assert scored.successor is not None, "just worked out"
         return scored.successor
 
     def successor(self, state: BlockState, chain: Chain) -> BlockState | None:

@@ -53,7 +53,8 @@ def test_every_node_gets_its_own_rows(reader):
         assert torch.equal(reader.logits(index), reader.output.logits(1 + index, positions))
 
 
-def test_the_room_of_a_product_goes_to_the_heaviest_follower(reader):
+def test_the_room_of_a_product_goes_to_the_heaviest_follower(reader, monkeypatch):
+    monkeypatch.setattr("dlmspec.scored.READ_ROWS", 16)
     reader.logits(0)
     assert isinstance(reader.output, CountedOutput)
     assert [copy for copy, _ in reader.output.products[0]] == [1] * 8 + [2] * 7
@@ -65,7 +66,7 @@ def test_the_room_of_a_product_goes_to_the_heaviest_follower(reader):
 
 
 class Law:
-    """`F` commits the first open position with 50 + position, and says which block it was asked for."""
+    """`F` commits the first open position with 50 + position, and says what it was asked for in which block."""
 
     def __init__(self):
         self.asked = []
@@ -73,12 +74,14 @@ class Law:
     def is_final(self, state):
         return MASK not in state.tokens
 
-    def denoise(self, state, logits, block):
-        assert len(logits) == state.tokens.count(MASK)
-        self.asked.append((block, state))
+    def denoise(self, states, logits, block):
+        assert len(logits) == sum(state.tokens.count(MASK) for state in states)
+        self.asked.extend((block, state) for state in states)
+        return [self.after(state) for state in states]
+
+    def after(self, state):
         place = state.tokens.index(MASK)
-        tokens = (*state.tokens[:place], 50 + place, *state.tokens[place + 1 :])
-        return BlockState(tokens, state.step + 1)
+        return BlockState((*state.tokens[:place], 50 + place, *state.tokens[place + 1 :]), state.step + 1)
 
 
 class Request(SimpleNamespace):
@@ -169,3 +172,16 @@ def test_evidence_of_a_state_ahead_of_the_root_names_what_follows_it():
     assert found is not None
     assert (found.state, found.taken) == (small(7, 8, 0, 0), {2})
     assert scored.freshest(small(7, 8, 0, 9), (), 0) is None, "the target goes another way from there"
+
+
+def test_states_that_are_read_in_one_product_are_denoised_together():
+    root, likely, other = small(0, 0, 0, 0), node(7, 0, 0, 0), node(7, 8, 0, 0)
+    scored = remembered(root, likely, other)
+    law, entry = scored.request.law, scored.find(root)
+    assert isinstance(law, Law)
+    assert entry is not None
+    assert scored.denoise(entry) == small(50, 0, 0, 0)
+    assert {state for _, state in law.asked} == {root, likely.state, other.state}
+    for one in (likely, other):
+        assert scored.successor(one.state, ()) == law.after(one.state)
+    assert len(law.asked) == 3

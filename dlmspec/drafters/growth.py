@@ -15,6 +15,7 @@ from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftNode, DraftTree
 
 MAX_DEPTH = 24
+READING_WORTH = 0.8  # mass × budget below which a candidate is not worth the cost of reading another evidence
 # what reading the next block ahead is worth, in steps; without it a block's first pass advances one step only
 LOOKAHEAD_WORTH = 3.0
 MOST_WORTH = max(1.0, LOOKAHEAD_WORTH / 2)  # per mass and node
@@ -99,7 +100,7 @@ class Growth:
     def _evidence(self, candidate: Candidate) -> Evidence | None:
         """The freshest for what follows a candidate: of a scored state on the way to it, else of its block."""
         own = self.context.evidence.get(self.context.block + candidate.block)
-        if candidate is self.root:
+        if candidate is self.root or candidate.mass * self.budget < READING_WORTH:
             return own
         step = -1 if own is None or candidate.block else own.state.step
         return self.context.known.freshest(candidate.state, candidate.chain, step) or own

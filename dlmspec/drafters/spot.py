@@ -29,7 +29,7 @@ from dlmspec.order.model import MAX_STALENESS, FrozenOrderModel, OrderModel, loa
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
 
-UNLIKELY = 1e-5  # a position with less than this share of the odds is no candidate
+UNLIKELY = 1e-4  # a position with less than this share of the odds is no candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class SpotDrafter:
         if staleness == 0:  # the very step that was read, if under a guessed prefix: by confidence
             odds = confidence_odds(coupled(candidates)[1])
             sampled = evidence.is_sampled
-            holds = {p: self.table.probability(sampled, 0, 1, candidates.log_probs[p][0]) for p in evidence.positions}
+            holds = {p: self.table.probabilities(sampled, 1, candidates.bins[p][:1])[0] for p in evidence.positions}
             return Forecast(odds, self._token_probs(candidates, holds, 1, sampled))
         key = step if evidence.is_redrawn else 0
         if key not in reading.answers:
@@ -140,8 +140,7 @@ class SpotDrafter:
         as in the table. A position of which the model says nothing is no candidate for this step: zeros."""
         rows = [[0.0] * len(log_probs) for log_probs in candidates.log_probs]
         for position, first in holds.items():
-            log_probs = candidates.log_probs[position]
-            row = [self.table.probability(sampled, rank, staleness, p) for rank, p in enumerate(log_probs)]
+            row = self.table.probabilities(sampled, staleness, candidates.bins[position])
             rest = (1 - first) / max(1 - row[0], 1e-6)
             rows[position] = [first, *(value * rest for value in row[1:])]
         return rows

@@ -29,11 +29,10 @@ class TokenTable:
     greedy: list[list[list[float]]]
     sampled: list[list[list[float]]]
 
-    def probability(self, sampled: bool, rank: int, staleness: int, log_prob: float) -> float:
-        table = self.sampled if sampled else self.greedy
-        if rank >= len(table):
-            return 0.0
-        return table[rank][min(max(staleness, 1), MAX_STALENESS) - 1][log_prob_bin(log_prob)]
+    def probabilities(self, sampled: bool, staleness: int, bins: list[int]) -> list[float]:
+        """By rank, for the `log_prob_bin` of each rank's log-probability."""
+        table, depth = self.sampled if sampled else self.greedy, min(max(staleness, 1), MAX_STALENESS) - 1
+        return [table[rank][depth][place] if rank < len(table) else 0.0 for rank, place in enumerate(bins)]
 
 
 def calibration_text(table: TokenTable) -> str:

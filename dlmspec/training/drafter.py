@@ -19,7 +19,7 @@ from dlmspec.atomic import replacing
 from dlmspec.drafters.confidence import ConfidenceTreeDrafter
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.evidence import NUM_RANKS
-from dlmspec.order.calibration import EDGES, TokenTable, calibration_text
+from dlmspec.order.calibration import EDGES, TokenTable, calibration_text, log_prob_bin
 from dlmspec.order.features import order_features, position_code
 from dlmspec.order.model import MAX_STALENESS, OrderConfig, OrderModel, num_parameters, order_config_dict
 from dlmspec.training.checkpoint import Checkpoint
@@ -193,7 +193,8 @@ def _report_chunk(model: OrderModel, examples: Examples, table: TokenTable, pair
     rows = torch.arange(len(pairs))
     sampled = examples.records["sampled"][source].tolist()
     by_table = [
-        table.probability(s, 0, depth + 1, p) for s, p in zip(sampled, coupled[rows, position].tolist(), strict=True)
+        table.probabilities(s, depth + 1, [log_prob_bin(p)])[0]
+        for s, p in zip(sampled, coupled[rows, position].tolist(), strict=True)
     ]
     log_loss = torch.nn.functional.binary_cross_entropy
     return torch.stack(
