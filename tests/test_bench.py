@@ -367,7 +367,7 @@ def test_staleness_is_counted_by_hand(target: Target):
 
 
 def test_stale_report_with_an_order_model(target: Target):
-    def leftmost(evidence, step: int, followed) -> list[float]:
+    def leftmost(evidence, step: int) -> list[float]:
         return [8.0 - position for position in range(8)]
 
     rows = stale_report(

@@ -19,13 +19,13 @@ from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
-from dlmspec.state import BlockState
+from dlmspec.state import BlockState, new_commits
 from dlmspec.step import Sampling
 
 MAX_STALENESS = 5
 
-# (evidence, step, the state that followed the evidence's) → odds [B] that a position is committed at that step
-Order = Callable[[Evidence, int, BlockState], list[float]]
+# (evidence, step) → odds [B] that a position is committed at that step
+Order = Callable[[Evidence, int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +69,17 @@ class StaleCounter:
     law: DenoisingLaw
     order: Order | None = None
     tallies: dict[int, Tally] = field(default_factory=lambda: {d: Tally() for d in range(1, MAX_STALENESS + 1)})
-    recent: list[tuple[Evidence, BlockState]] = field(default_factory=list)  # of this block's steps, the latest last
+    recent: list[Evidence] = field(default_factory=list)  # of this block's steps, the latest last
 
     def __call__(self, block: int, state: BlockState, logits: Tensor, successor: BlockState) -> None:
         if state.step == 0:
             self.recent.clear()
         masked = state.masked_positions(self.law.spec.mask_id)
         commits = {p: successor.tokens[p] for p in masked if successor.tokens[p] != self.law.spec.mask_id}
-        for staleness, (evidence, followed) in enumerate(reversed(self.recent), 1):
-            odds = None if self.order is None else self.order(evidence, state.step, followed)
+        for staleness, evidence in enumerate(reversed(self.recent), 1):
+            odds = None if self.order is None else self.order(evidence, state.step)
             self._count(self.tallies[staleness], evidence.candidates(state.step), odds, state, commits)
-        self.recent.append((Evidence(block, state, logits, self.law), successor))
+        self.recent.append(Evidence(block, state, logits, self.law, new_commits(state, successor)))
         del self.recent[:-MAX_STALENESS]
 
     def _count(self, tally: Tally, candidates: Candidates, odds: list[float] | None, state: BlockState,

@@ -112,7 +112,7 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,
-            order=spot and (lambda evidence, step, followed: spot.forecast(evidence, step, followed).odds),
+            order=spot and (lambda evidence, step: spot.forecast(evidence, step).odds),
             progress=lambda done, total, text: show(done, text, total),
         )
     console_for(arguments.json).print(stale_table(rows))
