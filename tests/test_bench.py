@@ -25,9 +25,10 @@ from dlmspec.bench.gate import gated
 from dlmspec.bench.measure import Decoders, Trial
 from dlmspec.bench.plan import BenchPlan
 from dlmspec.bench.plots import write_plots
+from dlmspec.bench.report import SAME, BenchReport
 from dlmspec.bench.rows import SPEED_KEYS, Label, Samples, aggregate
 from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, stale_report
-from dlmspec.bench.tables import bench_tables, stale_table
+from dlmspec.bench.tables import bench_tables, stale_table, verdict_tables
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
@@ -42,7 +43,7 @@ KEYS = [
     "drafter", "budget", "prompts", "tokens", "passes", "passes_reference", "passes_reference_store",
     "passes_ratio", "passes_ratio_folded", "mat", "tokens_per_pass", "accepted_histogram", "expected_steps",
     "seconds", "wall_ratio", "wall_ratio_store", "wall_ratio_low", "wall_ratio_high", "drafter_share",
-    "exact_match", "accuracy",
+    "exact_match", "accuracy", "samples",
 ]  # fmt: skip
 
 LABEL = Label(
@@ -264,7 +265,10 @@ def test_end_to_end(target: Target, monkeypatch: pytest.MonkeyPatch):
     assert exit_status(rows) == 0
     for made in rows:
         assert list(made.as_dict()) == KEYS
-        assert json.loads(json.dumps(made.as_dict())) == made.as_dict()
+        written = json.loads(json.dumps(made.as_dict()))
+        assert written == made.as_dict()
+        again = BenchRow.from_dict(written)
+        assert (again, again.samples) == (made, made.samples)
         assert made.accuracy == made.samples.accuracy_reference == 0.5  # answers: 18, 200
         assert (made.wall_ratio is None) == (made.drafter == "oracle")
         assert made.prompts == 2
@@ -277,6 +281,51 @@ def test_end_to_end(target: Target, monkeypatch: pytest.MonkeyPatch):
     assert [done for done, _, _ in seen] == list(range(1, 33))
     assert seen[-1][1] == 32
     assert seen[-1][2] == "math T=1 oracle/4"
+
+
+def test_a_stopped_run_keeps_its_rows_and_the_next_measures_the_rest(target: Target, tmp_path: Path):
+    path, meta = tmp_path / "bench.json", {**dict.fromkeys(SAME, "x"), "date": "now"}
+    settings = {"temperatures": [0.0, 1.0], "drafters": ["none", "confidence"], "limit": 1}
+
+    class Stopped(BenchReport):
+        def add(self, row: BenchRow) -> None:
+            super().add(row)
+            if len(self.rows) == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench(target, on_row=Stopped(path, meta).add, **settings)
+    written = json.loads(path.read_text())
+    assert (len(written["rows"]), written["meta"]["complete"]) == (3, False)
+    for name in SAME:
+        assert not BenchReport(path, {**meta, name: "another"}).rows, f"another {name} is another measurement"
+    report = BenchReport(path, {**meta, "date": "later"})
+    assert len(report.rows) == 3
+    new: list[BenchRow] = []
+    seen: list[tuple[int, int, str]] = []
+    rows = bench(
+        target, kept=report.rows, on_row=new.append, progress=lambda *now: seen.append(now), **settings
+    )  # fmt: skip
+    assert [(row.temperature, row.drafter) for row in new] == [(1.0, "confidence")]
+    assert rows == [*report.rows, *new]
+    assert seen[-1][:2] == (2, 2), "one prompt by the reference and by the one configuration"
+    report.add(new[0])
+    report.write(complete=True)
+    assert json.loads(path.read_text())["meta"]["complete"] is True
+    assert not BenchReport(path, meta).rows, "a finished report is measured anew"
+    path.write_text("{")
+    assert not BenchReport(path, meta).rows
+
+
+def test_a_verdict_names_the_worst_cell():
+    better, worse = (20, 22, 24, 20), (30, 30, 31, 28)
+    rows = [row("spot", better), row("confidence", worse), row("oracle", (5, 5, 5, 5))]
+    (table,) = verdict_tables(rows)
+    columns = [list(column.cells) for column in table.columns]
+    assert columns[:2] == [["spot", "confidence"], ["confidence", "spot"]]
+    assert columns[4] == ["yes", "no"]
+    assert str(columns[3][0]).startswith("math/8: 1.384")
+    assert verdict_tables(rows[:1]) == []
 
 
 def test_passes_are_those_of_the_decoders(target: Target):

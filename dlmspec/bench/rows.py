@@ -37,7 +37,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Figures per prompt, in their order: what a comparison resamples. Not part of the JSON rows."""
+    """Figures per prompt, in their order: what a comparison resamples."""
 
     passes: tuple[int, ...] = ()
     passes_reference: tuple[int, ...] = ()
@@ -79,7 +79,20 @@ class BenchRow(Label):
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON row."""
-        return {key: getattr(self, key) for key in ROW_KEYS}
+        samples = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self.samples).items()}
+        return {key: getattr(self, key) for key in ROW_KEYS} | {"samples": samples}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "BenchRow":
+        """A row as it was written."""
+        kept = content["samples"]
+        samples = Samples(
+            passes=tuple(kept["passes"]),
+            passes_reference=tuple(kept["passes_reference"]),
+            passes_reference_store=tuple(kept["passes_reference_store"]),
+            accuracy_reference=kept["accuracy_reference"],
+        )
+        return cls(**{key: content[key] for key in ROW_KEYS}, samples=samples)
 
 
 ROW_KEYS = tuple(item.name for item in fields(BenchRow) if item.name != "samples")

@@ -22,7 +22,8 @@ class BenchRun:
     """One run: the plan, the loaded drafters, and how far it is."""
 
     def __init__(self, plan: BenchPlan, target: Target, model_name: str, drafters: Mapping[str, Drafter],
-                 decoders: Decoders, progress: Progress | None) -> None:  # fmt: skip
+                 decoders: Decoders, progress: Progress | None, kept: Sequence[BenchRow]) -> None:  # fmt: skip
+        self.kept = kept
         self.plan, self.target, self.model_name = plan, target, model_name
         self.drafters, self.decoders, self.progress = drafters, decoders, progress
         self.meter = Meter(target, decoders, self.advance)
@@ -37,19 +38,28 @@ class BenchRun:
 
     def rows(self, prompt_sets: Mapping[str, list[Prompt]], ids: Mapping[str, tuple[list[int], ...]],
              decode_text: DecodeText | None) -> Iterator[BenchRow]:  # fmt: skip
-        """All rows, cell by cell; `decode_text` asks for accuracy where the prompts have answers."""
+        """The rows that are not `kept`, cell by cell; `decode_text` asks for accuracy where prompts have answers."""
         examiners = {
             domain: self.examiner(prompts, ids[domain], decode_text)
             for domain, prompts in prompt_sets.items()
             if decode_text is not None and has_answers(prompts)
         }
-        decodes = sum(len(prompts) * (1 + (domain in examiners)) for domain, prompts in prompt_sets.items())
-        self.total = decodes * (1 + len(self.plan.configurations())) * len(self.plan.temperatures)
-        for domain in prompt_sets:
-            for temperature in self.plan.temperatures:
-                cell = Cell(ids[domain], self.plan.config(temperature))
-                label = self.plan.label(self.target, self.model_name, domain, temperature)
-                yield from self.cell_rows(cell, label, examiners.get(domain))
+        cells = [(domain, t, self.missing(domain, t)) for domain in prompt_sets for t in self.plan.temperatures]
+        cells = [cell for cell in cells if cell[2]]
+        self.total = sum(
+            len(prompt_sets[domain]) * (1 + (domain in examiners)) * (1 + len(missing)) for domain, _, missing in cells
+        )
+        for domain, temperature, missing in cells:
+            cell = Cell(ids[domain], self.plan.config(temperature))
+            label = self.plan.label(self.target, self.model_name, domain, temperature)
+            yield from self.cell_rows(cell, label, missing, examiners.get(domain))
+
+    def missing(self, domain: str, temperature: float) -> list[tuple[str, int]]:
+        """The configurations of a cell that an earlier run has not measured."""
+        kept = {
+            (row.drafter, row.budget) for row in self.kept if (row.domain, row.temperature) == (domain, temperature)
+        }
+        return [configuration for configuration in self.plan.configurations() if configuration not in kept]
 
     def examiner(self, prompts: Sequence[Prompt], ids: tuple[list[int], ...],
                  decode_text: DecodeText) -> Examiner:  # fmt: skip
@@ -57,12 +67,13 @@ class BenchRun:
         answers = tuple(prompt.answer for prompt in prompts if prompt.answer is not None)
         return Examiner(self.meter, ids, answers, decode_text)
 
-    def cell_rows(self, cell: Cell, label: Label, examiner: Examiner | None) -> Iterator[BenchRow]:
+    def cell_rows(self, cell: Cell, label: Label, missing: Sequence[tuple[str, int]],
+                  examiner: Examiner | None) -> Iterator[BenchRow]:  # fmt: skip
         """The rows of one domain and temperature."""
         self.now = f"{label.domain} T={label.temperature:g} reference"
         references = self.meter.references(cell)
         answers = examiner.reference(cell.config) if examiner else None
-        for name, budget in self.plan.configurations():
+        for name, budget in missing:
             self.now = f"{label.domain} T={label.temperature:g} {name}/{budget}"
             drafter = self.drafters[name]
             trials = self.meter.trials(cell, drafter, budget, references)
@@ -84,9 +95,13 @@ def run_bench(
     allow_busy: bool = False,
     progress: Progress | None = None,
     decoders: Decoders | None = None,
+    kept: Sequence[BenchRow] = (),
+    on_row: Callable[[BenchRow], None] | None = None,
     **plan: Any,
 ) -> list[BenchRow]:
     """Measure; the rows that `gate.exit_status` judges and `row.as_dict()` writes.
+
+    Rows `kept` of an earlier run of the same plan are not measured again; `on_row` gets each new one at once.
 
     `plan` are the fields of `BenchPlan`: prompts (domains or `.jsonl` files), drafters, budgets,
     temperatures, rule, sampling, noise, cache, limit, max_new_tokens, seed. `make_drafter` loads a drafter
@@ -104,8 +119,13 @@ def run_bench(
     }
     drafters = {name: make_drafter(name) for name in checked.drafters}
     check_idle(machine_load(), allow_busy=allow_busy)
-    run = BenchRun(checked, target, model_name or target.spec.name, drafters, decoders or Decoders(), progress)
-    return list(run.rows(prompt_sets, ids, decode_text if accuracy else None))
+    run = BenchRun(checked, target, model_name or target.spec.name, drafters, decoders or Decoders(), progress, kept)
+    rows = [*kept]
+    for row in run.rows(prompt_sets, ids, decode_text if accuracy else None):
+        rows.append(row)
+        if on_row is not None:
+            on_row(row)
+    return rows
 
 
 def longest(plan: BenchPlan, prompts: Sequence[Prompt], accuracy: bool) -> int:

@@ -7,11 +7,14 @@ from itertools import groupby
 from rich.table import Table
 from rich.text import Text
 
+from dlmspec.bench.compare import Comparison, compare
 from dlmspec.bench.measure import ORACLES
+from dlmspec.bench.plan import NO_DRAFTER
 from dlmspec.bench.rows import BenchRow
 from dlmspec.bench.stale import StaleRow
 
 CAPTION = "passes: reference with store passes ÷ drafter; wall: folded reference ÷ drafter; * best of its budget"
+VERDICT = "mean: geometric, over domains and budgets; better: mean above 1, no cell below 0.99, both at 95 %"
 BEST_MARK = "*"
 MISSING = "-"
 
@@ -58,6 +61,36 @@ def bench_tables(rows: Sequence[BenchRow]) -> list[Table]:
     """A table per domain and temperature, in the order of the rows."""
     cells = groupby(rows, key=lambda row: (row.domain, row.temperature))
     return [cell_table(list(group)) for _, group in cells]
+
+
+def verdict_tables(rows: Sequence[BenchRow]) -> list[Table]:
+    """Per temperature, whether a drafter is better than another over all domains and budgets; oracles are left out."""
+    tables = []
+    for temperature in dict.fromkeys(row.temperature for row in rows):
+        exact = [row for row in rows if row.temperature == temperature and row.exact_match == 1.0]
+        names = [name for name in dict.fromkeys(row.drafter for row in exact) if name not in (*ORACLES, NO_DRAFTER)]
+        cells = {name: {(row.domain, row.budget) for row in exact if row.drafter == name} for name in names}
+        pairs = [(name, rival) for name in names for rival in names if name != rival and cells[name] & cells[rival]]
+        if pairs:
+            tables.append(verdict_table(temperature, [compare(exact, *pair) for pair in pairs]))
+    return tables
+
+
+def verdict_table(temperature: float, pairs: Sequence[Comparison]) -> Table:
+    """One row per pair of drafters."""
+    table = Table(title=f"T={temperature:g}: passes of the rival ÷ passes of the drafter", caption=VERDICT)
+    for title in ("drafter", "rival", "mean [95 %]", "worst cell [95 %]", "better"):
+        table.add_column(title, justify="right")
+    for pair in pairs:
+        worst = min(pair.cells, key=lambda cell: cell.ratio)
+        table.add_row(
+            pair.drafter,
+            pair.rival,
+            f"{pair.ratio:.3f} [{pair.low:.3f}-{pair.high:.3f}]",
+            f"{worst.domain}/{worst.budget}: {worst.ratio:.3f} [{worst.low:.3f}-{worst.high:.3f}]",
+            "yes" if pair.is_better else "no",
+        )
+    return table
 
 
 def cell_table(rows: Sequence[BenchRow]) -> Table:

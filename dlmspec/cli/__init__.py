@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = build_parser().parse_args(argv)
         return arguments.run(arguments)
-    except KeyboardInterrupt:
-        return fail("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        return fail(f"interrupted{(interrupt.args and ': ' + str(interrupt)) or ''}", 130)
     except (ValueError, OSError) as error:
         return fail(str(error), 2)
 

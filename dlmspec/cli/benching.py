@@ -7,8 +7,9 @@ from pathlib import Path
 from dlmspec.bench import exit_status, run_bench
 from dlmspec.bench.busy import machine_load
 from dlmspec.bench.plots import write_plots
+from dlmspec.bench.report import BenchReport
 from dlmspec.bench.stale import stale_report
-from dlmspec.bench.tables import bench_tables, stale_table
+from dlmspec.bench.tables import bench_tables, stale_table, verdict_tables
 from dlmspec.cli.options import (
     add_json,
     add_model,
@@ -56,36 +57,57 @@ def run(arguments: argparse.Namespace) -> int:
     lm = load(arguments.model, **model_options(arguments))
     if arguments.stale:
         return report_stale(arguments, lm)
-    console, load_now = console_for(arguments.json), machine_load()
+    console = console_for(arguments.json)
+    report = BenchReport(report_path(arguments.json), build_meta(lm.target.device, machine_load().as_dict()))
+    if report.rows:
+        console.print(f"{len(report.rows)} rows of a run that was stopped are kept")
+    try:
+        measure(arguments, lm, report)
+    except KeyboardInterrupt as interrupt:
+        kept = f"{len(report.rows)} rows are in {report.path}; the same command goes on from there"
+        raise KeyboardInterrupt(kept if report.path else "nothing was written") from interrupt
+    report.write(complete=True)
+    if arguments.json == "-":
+        write_json("-", report.content(complete=True))
+    for table in [*bench_tables(report.rows), *verdict_tables(report.rows)]:
+        console.print(table)
+    if arguments.plots:
+        for path in write_plots(report.rows, Path(arguments.plots)):
+            console.print(f"wrote {path}")
+    return exit_status(report.rows)
+
+
+def report_path(json_path: str | None) -> Path | None:
+    """The file of the report, if it is one."""
+    return None if json_path in (None, "-") else Path(json_path)
+
+
+def measure(arguments: argparse.Namespace, lm: LanguageModel, report: BenchReport) -> None:
+    """Add to the report what it lacks."""
+    rule = rule_from(arguments.rule, arguments)
     with progress_bar() as show:
-        rows = run_bench(
+        run_bench(
             target=lm.target,
             encode=lm.encode,
             decode_text=lm.decode_text,
-            make_drafter=lambda name: lm.drafter(name, rule_from(arguments.rule, arguments)),
+            make_drafter=lambda name: lm.drafter(name, rule),
             model_name=arguments.model,
             accuracy=arguments.accuracy,
             allow_busy=arguments.allow_busy,
             progress=lambda done, total, text: show(done, text, total),
+            kept=tuple(report.rows),
+            on_row=report.add,
             prompts=arguments.prompts,
             drafters=arguments.drafters,
             budgets=arguments.budgets,
             temperatures=arguments.temperature,
-            rule=rule_from(arguments.rule, arguments),
+            rule=rule,
             sampling=Sampling(confidence=arguments.confidence),
             noise=arguments.noise,
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,
         )
-    for table in bench_tables(rows):
-        console.print(table)
-    content = [row.as_dict() for row in rows]
-    write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device, load_now.as_dict()), "rows": content})
-    if arguments.plots:
-        for path in write_plots(rows, Path(arguments.plots)):
-            console.print(f"wrote {path}")
-    return exit_status(rows)
 
 
 def check_plots(directory: str | None) -> None:
