@@ -15,7 +15,7 @@ from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftNode, DraftTree
 
 MAX_DEPTH = 24
-READING_WORTH = 0.8  # mass × budget below which a candidate is not worth the cost of reading another evidence
+READING_WORTH = 8.0  # mass × budget² below which a candidate is not worth the cost of reading another evidence
 # what reading the next block ahead is worth, in steps; without it a block's first pass advances one step only
 LOOKAHEAD_WORTH = 3.0
 MOST_WORTH = max(1.0, LOOKAHEAD_WORTH / 2)  # per mass and node
@@ -92,7 +92,7 @@ class Growth:
         for (evidence, _), parents in groups.items():
             proposals = scorer([parent.state for parent in parents], evidence, self.context)
             for parent, steps in zip(parents, proposals, strict=True):
-                for probability, commits in steps:
+                for probability, commits in heapq.nlargest(self.budget, steps, key=likelihood):
                     if parent.mass * probability > threshold:
                         self._add_child(parent, probability, successor_of(parent.state, commits), fresh)
         return fresh
@@ -100,7 +100,7 @@ class Growth:
     def _evidence(self, candidate: Candidate) -> Evidence | None:
         """The freshest for what follows a candidate: of a scored state on the way to it, else of its block."""
         own = self.context.evidence.get(self.context.block + candidate.block)
-        if candidate is self.root or candidate.mass * self.budget < READING_WORTH:
+        if candidate is self.root or candidate.mass * self.budget**2 < READING_WORTH:
             return own
         step = -1 if own is None or candidate.block else own.state.step
         return self.context.known.freshest(candidate.state, candidate.chain, step) or own
@@ -177,6 +177,11 @@ class Growth:
                 kept.append(item.companion)
             offer(item.companion or item)
         return sorted(kept, key=lambda item: item.order)
+
+
+def likelihood(step: Step) -> float:
+    """Its probability."""
+    return step[0]
 
 
 def successor_of(state: BlockState, commits: tuple[tuple[int, int], ...]) -> BlockState:
