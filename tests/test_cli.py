@@ -9,6 +9,7 @@ another rule than the one that runs.
 import json
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from dlmspec import load
@@ -238,10 +239,13 @@ def test_doctor_knows_this_machine_and_a_directory(capsys, tiny_sdar):
 
 
 def test_doctor_says_when_rows_are_not_invariant(capsys, monkeypatch):
-    monkeypatch.setattr("dlmspec.cli.doctor.row_invariant", lambda: [3, 5])
-    code, out, _ = run(capsys, "doctor")
-    assert code == 1
-    assert "FAILS for [3, 5] rows" in out
+    for failing, expected in ((torch.float32, 1), (torch.bfloat16, 0)):
+        counts = {failing: [3, 5]}
+        monkeypatch.setattr("dlmspec.cli.doctor.row_invariant", lambda dtype, counts=counts: counts.get(dtype, []))
+        code, out, _ = run(capsys, "doctor")
+        assert code == expected
+        line = next(line for line in out.splitlines() if f"invariance, {str(failing).removeprefix('torch.')}" in line)
+        assert "FAILS for [3, 5] rows" in line
 
 
 def test_a_directory_that_is_no_model_or_lacks_a_tensor(capsys, tiny_sdar, tmp_path):

@@ -19,6 +19,7 @@ from dlmspec.drafters import UNTRAINED
 from dlmspec.drafters.base import DraftContext, NothingKnown
 from dlmspec.drafters.oracle import Replaying
 from dlmspec.drafters.spot import SpotDrafter
+from dlmspec.models.row_invariance import row_invariant
 from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target import Target
 from dlmspec.models.transformer import BlockDiffusionTransformer
@@ -368,3 +369,15 @@ def test_filtered_tokens_get_no_nodes(sampling):
 def test_a_budget_below_one_is_refused():
     with pytest.raises(ValueError, match="budget"):
         decode(make_target(4), [5], DecodeConfig(), drafter=UNTRAINED["none"](), budget=0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bf16_passes_give_the_reference_ids_where_its_products_are_row_invariant(temperature):
+    if row_invariant(torch.bfloat16, max_rows=256, width=64):
+        pytest.skip("this machine's bf16 products are not row-invariant")
+    target = make_target(8, dtype=torch.bfloat16)
+    for seed in range(3):
+        config = DecodeConfig(max_new_tokens=21, sampling=Sampling(temperature=temperature), seed=seed)
+        reference = reference_decode(target, [5, 6, 7], config)
+        for drafter in drafters():
+            assert decode(target, [5, 6, 7], config, drafter=drafter, budget=9).token_ids == reference.token_ids

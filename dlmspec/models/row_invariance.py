@@ -8,15 +8,15 @@ from dlmspec.models.transformer import pad_rows
 
 
 @torch.inference_mode()
-def row_invariant(max_rows: int = 1056, width: int = 256) -> list[int]:
+def row_invariant(dtype: torch.dtype, max_rows: int = 1056, width: int = 256) -> list[int]:
     """Row counts for which this machine's padded products give a row other bits than alone; empty is good.
 
-    Both layouts of a pass (packed layers, lm_head) in fp32, up to a prompt of 512 rows with 32 states of 16 and one
+    Both layouts of a pass (packed layers, lm_head), up to a prompt of 512 rows with 32 states of 16 and one
     block more; whole passes are compared by `dlmspec verify`.
     """
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(max_rows, width, generator=generator)
-    weight = torch.randn(3 * width, width, generator=generator)
+    rows = torch.randn(max_rows, width, generator=generator).to(dtype)
+    weight = torch.randn(3 * width, width, generator=generator).to(dtype)
     packed = weight.t().contiguous()
 
     def products(some: Tensor) -> Tensor:
