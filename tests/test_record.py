@@ -122,7 +122,8 @@ def test_labels_are_the_commits_that_followed(records):
         assert int((present[row] & ~masked).sum()) == depth + 1, "one commit per step since the distributions were read"
 
 
-def test_the_model_is_trained_on_what_a_drafter_hands_it(records):
+def test_the_model_is_trained_on_what_a_drafter_hands_it(records, monkeypatch):
+    monkeypatch.setattr("dlmspec.drafters.spot.CLEAR", 1.0)  # it is always asked
     asked = []
 
     class Asked(FrozenOrderModel):

@@ -132,6 +132,22 @@ def test_a_guessed_prefix_is_read_by_confidence_alone():
     assert {best} == taken_next(evidence)
 
 
+def test_the_model_is_not_asked_where_confidence_is_clear():
+    for temperature, expected in ((0.0, 0), (1.0, 1)):
+        drafter, evidence = spot(), evidence_of(temperature)
+        best = evidence.positions[1]
+        row = evidence.positions.index(best)
+        evidence.top[best, 0] = evidence.log_probs[row].fill_(-20.0)[7].fill_(-1e-5)
+        evidence.top_ids[row, 0] = 7
+        forecast = drafter.forecast(evidence, 2)
+        assert calls(drafter) == expected
+        if not expected:
+            assert max(evidence.positions, key=lambda place: forecast.odds[place]) == best
+            assert forecast.odds[3] == 0, "committed since"
+            first, second, _ = forecast.token_probs[best]
+            assert (first, second) == (pytest.approx(0.6), pytest.approx(0.3)), "by the table"
+
+
 def test_odds_are_shared_among_the_masked_positions():
     candidates = Candidates([[], [7, 8], [9], [4, 6]], [[], [-0.1, -3.0], [-0.5], [-0.2, -100.0]])
     states = [BlockState((5, MASK, MASK, MASK), 1), BlockState((5, 7, MASK, MASK), 2)]

@@ -2,6 +2,7 @@
 
 The order model reads the stale distributions only, once per evidence (under noise once per step of it): all
 hypothetical states of a step share its answer for that step, renormalised over the positions that each still masks.
+Without noise it is not asked where confidence alone puts one position far ahead.
 Where the rule commits several positions at one step it proposes the step that the rule would take on the stale scores.
 """
 
@@ -29,6 +30,7 @@ from dlmspec.order.model import MAX_STALENESS, FrozenOrderModel, OrderModel, loa
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
 
+CLEAR = 0.75  # at T = 0, with this share of the odds by confidence, a position is not worth a call of the model
 UNLIKELY = 1e-4  # a position with less than this share of the odds is no candidate
 
 
@@ -104,11 +106,14 @@ class SpotDrafter:
     def _forecast(self, evidence: Evidence, reading: Reading, step: int) -> Forecast:
         candidates = evidence.candidates(step)
         staleness = min(step - evidence.state.step, MAX_STALENESS)
-        if staleness == 0:  # the very step that was read, if under a guessed prefix: by confidence
-            odds = confidence_odds(coupled(candidates)[1])
-            sampled = evidence.is_sampled
-            holds = {p: self.table.probabilities(sampled, 1, candidates.bins[p][:1])[0] for p in evidence.positions}
-            return Forecast(odds, self._token_probs(candidates, holds, 1, sampled))
+        by_confidence = self._by_confidence(evidence, candidates)
+        if staleness == 0 or (not evidence.is_sampled and is_clear(by_confidence)):
+            holds = {
+                p: self.table.probabilities(evidence.is_sampled, staleness, candidates.bins[p][:1])[0]
+                for p in evidence.positions
+                if by_confidence[p]
+            }
+            return Forecast(by_confidence, self._token_probs(candidates, holds, staleness, evidence.is_sampled))
         key = step if evidence.is_redrawn else 0
         if key not in reading.answers:
             reading.answers[key] = self._ask(evidence, candidates)
@@ -117,10 +122,16 @@ class SpotDrafter:
         for place, value in zip(answer.places, answer.odds[staleness - 1], strict=True):
             odds[place] = value
         for place in answer.guessed:  # taken first on the likeliest path; on the others it is still to come
-            odds[place] = share_of(place, confidence_odds(coupled(candidates)[1]), odds)
+            odds[place] = share_of(place, by_confidence, odds)
         least = UNLIKELY * sum(odds)
         holds = {p: hold for p, hold in zip(answer.places, answer.holds[staleness - 1], strict=True) if odds[p] > least}
         return Forecast(odds, self._token_probs(candidates, holds, staleness, evidence.is_sampled))
+
+    def _by_confidence(self, evidence: Evidence, candidates: Candidates) -> list[float]:
+        """Odds in the order of confidence, none where it is known that the position is taken."""
+        odds = confidence_odds(coupled(candidates)[1])
+        gone = evidence.taken or ()
+        return [odds[p] if ids and p not in gone else 0.0 for p, ids in enumerate(candidates.ids)]
 
     def _ask(self, evidence: Evidence, candidates: Candidates) -> Answer:
         """One call of the model."""
@@ -144,6 +155,11 @@ class SpotDrafter:
             rest = (1 - first) / max(1 - row[0], 1e-6)
             rows[position] = [first, *(value * rest for value in row[1:])]
         return rows
+
+
+def is_clear(odds: list[float]) -> bool:
+    """Whether confidence puts one position far ahead."""
+    return max(odds) > CLEAR * sum(odds)
 
 
 def share_of(place: int, by_confidence: list[float], odds: list[float]) -> float:
