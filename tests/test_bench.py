@@ -2,8 +2,8 @@
 
 They catch means of ratios in place of ratios of sums, wrong percentiles, keys that differ from the schema,
 a speed printed beside a red parity check, an oracle that is timed, a busy machine that is measured, a
-comparison that calls noise an improvement, and a staleness report that reads another block or a fresh
-distribution.
+comparison that calls noise an improvement, a verdict on part of the cells, rows of a stopped run that are lost,
+measured twice or taken from another run, and a staleness report that reads another block or a fresh distribution.
 """
 
 import io
@@ -28,7 +28,7 @@ from dlmspec.bench.plots import write_plots
 from dlmspec.bench.report import SAME, BenchReport
 from dlmspec.bench.rows import SPEED_KEYS, Label, Samples, aggregate
 from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, stale_report
-from dlmspec.bench.tables import bench_tables, stale_table, verdict_tables
+from dlmspec.bench.tables import bench_tables, stale_table, verdict_table
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
@@ -298,9 +298,10 @@ def test_a_stopped_run_keeps_its_rows_and_the_next_measures_the_rest(target: Tar
     written = json.loads(path.read_text())
     assert (len(written["rows"]), written["meta"]["complete"]) == (3, False)
     for name in SAME:
-        assert not BenchReport(path, {**meta, name: "another"}).rows, f"another {name} is another measurement"
+        other = BenchReport(path, {**meta, name: "another"})
+        assert (other.rows, other.differs) == ([], (name,)), f"another {name} is another measurement"
     report = BenchReport(path, {**meta, "date": "later"})
-    assert len(report.rows) == 3
+    assert (len(report.rows), report.differs) == (3, ())
     new: list[BenchRow] = []
     seen: list[tuple[int, int, str]] = []
     rows = bench(
@@ -312,20 +313,56 @@ def test_a_stopped_run_keeps_its_rows_and_the_next_measures_the_rest(target: Tar
     report.add(new[0])
     report.write(complete=True)
     assert json.loads(path.read_text())["meta"]["complete"] is True
-    assert not BenchReport(path, meta).rows, "a finished report is measured anew"
+    finished = BenchReport(path, meta)
+    assert (finished.rows, finished.differs) == ([], ()), "a finished report is measured anew, as ever"
+    del written["rows"][1]["passes"]
+    path.write_text(json.dumps(written))
+    strange = BenchReport(path, meta)
+    assert (strange.rows, strange.differs) == ([], ("fields of rows",))
     path.write_text("{")
     assert not BenchReport(path, meta).rows
 
 
-def test_a_verdict_names_the_worst_cell():
+def verdicts(rows: list[BenchRow]) -> list[list[str]]:
+    """The cells of the table of verdicts, row by row."""
+    table = verdict_table(rows)
+    assert table is not None
+    return [list(cells) for cells in zip(*(map(str, column.cells) for column in table.columns), strict=True)]
+
+
+def test_verdicts_are_per_temperature_and_leave_oracles_out():
     better, worse = (20, 22, 24, 20), (30, 30, 31, 28)
-    rows = [row("spot", better), row("confidence", worse), row("oracle", (5, 5, 5, 5))]
-    (table,) = verdict_tables(rows)
-    columns = [list(column.cells) for column in table.columns]
-    assert columns[:2] == [["spot", "confidence"], ["confidence", "spot"]]
-    assert columns[4] == ["yes", "no"]
-    assert str(columns[3][0]).startswith("math/8: 1.384")
-    assert verdict_tables(rows[:1]) == []
+    rows = [row("none", worse, budget=1), row("spot", better), row("confidence", worse), row("oracle", (5, 5, 5, 5))]
+    rows += [replace(made, temperature=1.0) for made in (row("spot", worse), row("confidence", better))]
+    found = verdicts(rows)
+    assert [(cells[0], cells[1], cells[2], cells[5]) for cells in found] == [
+        ("0", "spot", "confidence", "yes"),
+        ("0", "confidence", "spot", "no"),
+        ("1", "spot", "confidence", "no"),
+        ("1", "confidence", "spot", "yes"),
+    ]
+    assert found[0][3].startswith("1.384 [")
+    assert found[0][4].startswith("math/8: 1.384 [")
+    assert verdict_table([row("none", worse), row("spot", better), row("oracle", better)]) is None
+
+
+def test_a_verdict_names_the_cell_that_spoils_it():
+    rows = [row("spot", (100, 100)), row("chain", (200, 200))]
+    rows += [row("spot", (100, 100), "code"), row("chain", (98, 98), "code")]  # surely worse
+    rows += [row("spot", (150, 50), "prose"), row("chain", (100, 80), "prose")]  # lower still, but by luck
+    comparison = compare(rows, "spot", "chain")
+    assert min(comparison.cells, key=lambda cell: cell.ratio).domain == "prose"
+    assert comparison.worst.domain == "code"
+    assert verdicts(rows)[0][4:] == ["code/8: 0.980 [0.980-0.980]", "no"]
+    without = [made for made in rows if made.domain != "code"]
+    assert compare(without, "spot", "chain").worst.domain == "prose"
+
+
+def test_no_verdict_on_a_drafter_with_a_red_row():
+    """Its other cells may well be better."""
+    rows = [row("spot", (10, 11)), row("confidence", (20, 22))]
+    rows += [gated(replace(row("spot", (9, 9), "code"), exact_match=0.5)), row("confidence", (20, 20), "code")]
+    assert [cells[3:] for cells in verdicts(rows)] == [["-", "-", "not exact"]] * 2
 
 
 def test_passes_are_those_of_the_decoders(target: Target):

@@ -27,6 +27,11 @@ class CellRatio:
     low: float
     high: float
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether the drafter is worse by more than 1 %, beyond the luck of the prompts."""
+        return self.high < WORST_CELL
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -42,7 +47,12 @@ class Comparison:
     @property
     def is_better(self) -> bool:
         """The verdict on the drafter."""
-        return self.low > 1.0 and all(cell.high >= WORST_CELL for cell in self.cells)
+        return self.low > 1.0 and not any(cell.is_worse for cell in self.cells)
+
+    @property
+    def worst(self) -> CellRatio:
+        """The lowest ratio among the cells that spoil the verdict, or among all if none does."""
+        return min(self.cells, key=lambda cell: (not cell.is_worse, cell.ratio))
 
 
 def compare(rows: Sequence[BenchRow], drafter: str, rival: str, *, samples: int = 2000, seed: int = 0) -> Comparison:

@@ -13,15 +13,23 @@ SAME = ("versions", "device", "threads", "commit", "argv")  # of `meta`: what ma
 class BenchReport:
     """Rows of one run, in a file if it has a `path`. `rows` holds at first what an unfinished run left there.
 
-    A report of another command, commit or machine is measured anew, and so is a finished one.
+    A report of another command, commit or machine is measured anew, and so is a finished one. `differs` names what
+    makes an unfinished report that is there another measurement.
     """
 
     def __init__(self, path: Path | None, meta: dict[str, Any]) -> None:
         self.path, self.meta = path, meta
         self.rows: list[BenchRow] = []
+        self.differs: tuple[str, ...] = ()
         found = unfinished(path)
-        if found is not None and all(found["meta"].get(name) == meta[name] for name in SAME):
-            self.rows = [BenchRow.from_dict(row) for row in found["rows"]]
+        if found is None:
+            return
+        self.differs = tuple(name for name in SAME if found["meta"].get(name) != meta[name])
+        if not self.differs:
+            try:
+                self.rows = [BenchRow.from_dict(row) for row in found["rows"]]
+            except (KeyError, TypeError):  # a changed checkout has the same commit whatever the change
+                self.differs = ("fields of rows",)
 
     def add(self, row: BenchRow) -> None:
         """One row more, on disk before the next one is measured."""

@@ -1,8 +1,8 @@
-"""Rich tables of rows: one per domain and temperature, and one for the staleness report."""
+"""Rich tables of rows: one per domain and temperature, one of verdicts, and one for the staleness report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, permutations
 
 from rich.table import Table
 from rich.text import Text
@@ -63,34 +63,34 @@ def bench_tables(rows: Sequence[BenchRow]) -> list[Table]:
     return [cell_table(list(group)) for _, group in cells]
 
 
-def verdict_tables(rows: Sequence[BenchRow]) -> list[Table]:
-    """Per temperature, whether a drafter is better than another over all domains and budgets; oracles are left out."""
-    tables = []
-    for temperature in dict.fromkeys(row.temperature for row in rows):
-        exact = [row for row in rows if row.temperature == temperature and row.exact_match == 1.0]
-        names = [name for name in dict.fromkeys(row.drafter for row in exact) if name not in (*ORACLES, NO_DRAFTER)]
-        cells = {name: {(row.domain, row.budget) for row in exact if row.drafter == name} for name in names}
-        pairs = [(name, rival) for name in names for rival in names if name != rival and cells[name] & cells[rival]]
-        if pairs:
-            tables.append(verdict_table(temperature, [compare(exact, *pair) for pair in pairs]))
-    return tables
+def verdict_table(rows: Sequence[BenchRow]) -> Table | None:
+    """Whether a drafter is better than another, each temperature by itself; None if there are no two to compare.
 
-
-def verdict_table(temperature: float, pairs: Sequence[Comparison]) -> Table:
-    """One row per pair of drafters."""
-    table = Table(title=f"T={temperature:g}: passes of the rival ÷ passes of the drafter", caption=VERDICT)
-    for title in ("drafter", "rival", "mean [95 %]", "worst cell [95 %]", "better"):
+    Oracles are left out. A drafter with a row that failed the parity gate gets no verdict at that temperature.
+    """
+    names = [name for name in dict.fromkeys(row.drafter for row in rows) if name not in (*ORACLES, NO_DRAFTER)]
+    if len(names) < 2:
+        return None
+    table = Table(title="Passes of the other ÷ passes of the drafter", caption=VERDICT)
+    for title in ("T", "drafter", "against", "mean [95 %]", "worst cell [95 %]", "better"):
         table.add_column(title, justify="right")
-    for pair in pairs:
-        worst = min(pair.cells, key=lambda cell: cell.ratio)
-        table.add_row(
-            pair.drafter,
-            pair.rival,
-            f"{pair.ratio:.3f} [{pair.low:.3f}-{pair.high:.3f}]",
-            f"{worst.domain}/{worst.budget}: {worst.ratio:.3f} [{worst.low:.3f}-{worst.high:.3f}]",
-            "yes" if pair.is_better else "no",
-        )
+    for temperature in dict.fromkeys(row.temperature for row in rows):
+        table.add_section()
+        here = [row for row in rows if row.temperature == temperature]
+        red = {row.drafter for row in here if row.exact_match != 1.0}
+        for pair in permutations(names, 2):
+            verdict = (MISSING, MISSING, "not exact") if red.intersection(pair) else _verdict(compare(here, *pair))
+            table.add_row(f"{temperature:g}", *pair, *verdict)
     return table
+
+
+def _verdict(pair: Comparison) -> tuple[str, str, str]:
+    worst = pair.worst
+    return (
+        f"{pair.ratio:.3f} [{pair.low:.3f}-{pair.high:.3f}]",
+        f"{worst.domain}/{worst.budget}: {worst.ratio:.3f} [{worst.low:.3f}-{worst.high:.3f}]",
+        "yes" if pair.is_better else "no",
+    )
 
 
 def cell_table(rows: Sequence[BenchRow]) -> Table:

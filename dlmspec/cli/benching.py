@@ -4,12 +4,14 @@ import argparse
 from importlib.util import find_spec
 from pathlib import Path
 
+from rich.console import Console
+
 from dlmspec.bench import exit_status, run_bench
 from dlmspec.bench.busy import machine_load
 from dlmspec.bench.plots import write_plots
 from dlmspec.bench.report import BenchReport
 from dlmspec.bench.stale import stale_report
-from dlmspec.bench.tables import bench_tables, stale_table, verdict_tables
+from dlmspec.bench.tables import bench_tables, stale_table, verdict_table
 from dlmspec.cli.options import (
     add_json,
     add_model,
@@ -59,18 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
         return report_stale(arguments, lm)
     console = console_for(arguments.json)
     report = BenchReport(report_path(arguments.json), build_meta(lm.target.device, machine_load().as_dict()))
-    if report.rows:
-        console.print(f"{len(report.rows)} rows of a run that was stopped are kept")
+    announce(report, console)
     try:
         measure(arguments, lm, report)
     except KeyboardInterrupt as interrupt:
-        kept = f"{len(report.rows)} rows are in {report.path}; the same command goes on from there"
-        raise KeyboardInterrupt(kept if report.path else "nothing was written") from interrupt
+        raise KeyboardInterrupt(keep(report)) from interrupt
     report.write(complete=True)
     if arguments.json == "-":
         write_json("-", report.content(complete=True))
-    for table in [*bench_tables(report.rows), *verdict_tables(report.rows)]:
-        console.print(table)
+    for table in [*bench_tables(report.rows), verdict_table(report.rows)]:
+        if table is not None:
+            console.print(table)
     if arguments.plots:
         for path in write_plots(report.rows, Path(arguments.plots)):
             console.print(f"wrote {path}")
@@ -80,6 +81,24 @@ def run(arguments: argparse.Namespace) -> int:
 def report_path(json_path: str | None) -> Path | None:
     """The file of the report, if it is one."""
     return None if json_path in (None, "-") else Path(json_path)
+
+
+def announce(report: BenchReport, console: Console) -> None:
+    """Say what becomes of the rows that a stopped run left; that they go is said on stderr."""
+    if report.rows:
+        console.print(f"{len(report.rows)} rows of a run that was stopped are kept")
+    if report.differs:
+        reason = f"the unfinished report in {report.path} is of another run ({', '.join(report.differs)})"
+        stderr = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+        stderr.print(f"dlmspec: {reason}; everything is measured anew")
+
+
+def keep(report: BenchReport) -> str:
+    """Make sure of the rows of a run that is being stopped; says in one line where they are."""
+    if report.path is None or not report.rows:
+        return "nothing was written"
+    report.write(complete=False)  # the interrupt may have come between a row and its file
+    return f"{len(report.rows)} rows are kept in {report.path}; the same command goes on from there"
 
 
 def measure(arguments: argparse.Namespace, lm: LanguageModel, report: BenchReport) -> None:
