@@ -102,12 +102,12 @@ def run_pass(request: Request, scored: ScoredStates, book: EvidenceBook, drafter
     if offset:
         output.store(request.cache, 0)
         request.pending = None
-    scored.add(tree, output, offset)
+    passed = scored.add(tree, output, offset)
     visits = verify(request, scored)
     stats.record(len(visits), len(tree), tree.expected_steps)
     if not request.is_finished:
         drafted = time.perf_counter()
-        book.update(request, tree, output, offset, visits)
+        book.update(request, tree, passed, visits)
         stats.draft_seconds += time.perf_counter() - drafted
 
 

@@ -1,8 +1,8 @@
 """Which evidence a drafter starts from: the freshest of every block that is still being drafted."""
 
 from dlmspec.evidence import Evidence
-from dlmspec.models.transformer import PassOutput
 from dlmspec.request import Request
+from dlmspec.scored import Scored
 from dlmspec.state import new_commits
 from dlmspec.tree import DraftTree
 from dlmspec.verify import Visit
@@ -14,9 +14,11 @@ class EvidenceBook:
     def __init__(self) -> None:
         self.by_block: dict[int, Evidence] = {}
 
-    def update(self, request: Request, tree: DraftTree, output: PassOutput, offset: int,
-               visits: list[Visit]) -> None:  # fmt: skip
-        """Keep the last visited state of the current block, or a look at the next one under a guessed final."""
+    def update(self, request: Request, tree: DraftTree, scored: list[Scored], visits: list[Visit]) -> None:
+        """Keep the last visited state of the current block, or a look at the next one under a guessed final.
+
+        `scored` are the nodes of `tree`, the pass that was just walked in `visits`.
+        """
         for block in [block for block in self.by_block if block < request.block]:
             del self.by_block[block]
         last = visits[-1]
@@ -40,5 +42,4 @@ class EvidenceBook:
             block, node = root_block + relative, tree.nodes[index]
             if block < request.block or (block == request.block and last.block == request.block):
                 continue
-            positions = node.state.masked_positions(request.spec.mask_id)
-            self.by_block[block] = Evidence(block, node.state, output.logits(offset + index, positions), request.law)
+            self.by_block[block] = Evidence(block, node.state, scored[index].logits, request.law)

@@ -17,9 +17,7 @@ from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftTree, state_key
 
-Commit = tuple[int, int]  # a position of a block and its token
-
-
+Commits = frozenset[tuple[int, int]]  # (position, token) pairs of a block
 READ_ROWS = 32  # of one product with the output embedding: little dearer than 16, and it mostly holds a whole walk
 
 
@@ -33,6 +31,7 @@ class LogitReader:
     def __init__(self, tree: DraftTree, output: PassOutput, offset: int, mask_id: int) -> None:
         self.tree, self.output, self.offset = tree, output, offset
         self.positions = [node.state.masked_positions(mask_id) for node in tree.nodes]
+        self.commits = [commits_of(node.state.tokens, mask_id) for node in tree.nodes]
         self.read: dict[int, Tensor] = {}
 
     def logits(self, index: int) -> Tensor:
@@ -52,8 +51,7 @@ class LogitReader:
 
     def _followers(self, index: int) -> list[int]:
         """The heaviest unread states behind a node, as long as their rows fill up its product."""
-        root, open_here = self.tree.nodes[index], set(self.positions[index])
-        room = -len(open_here) % READ_ROWS
+        root, room = self.tree.nodes[index], -len(self.positions[index]) % READ_ROWS
         followers = [
             (-node.mass, other)
             for other, node in enumerate(self.tree.nodes)
@@ -61,7 +59,7 @@ class LogitReader:
             and node.ancestors == root.ancestors
             and 0 < len(self.positions[other]) <= room
             and node.state.step > root.state.step
-            and follows(node.state, root.state, open_here)
+            and self.commits[index] <= self.commits[other]
         ]
         chosen: list[int] = []
         for _, other in sorted(followers):
@@ -71,10 +69,15 @@ class LogitReader:
         return chosen
 
 
-def follows(state: BlockState, earlier: BlockState, open_earlier: set[int]) -> bool:
-    """Whether `state` keeps every token that `earlier` has; `open_earlier` are the positions that it lacks."""
-    pairs = enumerate(zip(state.tokens, earlier.tokens, strict=True))
-    return all(token == old or position in open_earlier for position, (token, old) in pairs)
+def commits_of(tokens: tuple[int, ...], mask_id: int) -> Commits:
+    """What is decided in a block."""
+    return frozenset((position, token) for position, token in enumerate(tokens) if token != mask_id)
+
+
+def agree(commits: Commits, others: Commits) -> bool:
+    """Whether no position has another token in one than in the other."""
+    both = commits | others
+    return len(dict(both)) == len(both)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +89,6 @@ class Scored:
     reader: LogitReader
     peers: "list[Scored]"  # of the same pass, by node
     node: int
-    commits: frozenset[Commit]
     successor: BlockState | None = None  # once asked for
     evidence: Evidence | None = None  # likewise
 
@@ -94,6 +96,11 @@ class Scored:
     def logits(self) -> Tensor:
         """`[M, V]`, of its masked positions."""
         return self.reader.logits(self.node)
+
+    @property
+    def commits(self) -> Commits:
+        """What is decided in it."""
+        return self.reader.commits[self.node]
 
     def read_along(self) -> "list[Scored]":
         """The states whose logits came with this one's, if it is read only now."""
@@ -114,15 +121,17 @@ class ScoredStates:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.entries: dict[Hashable, Scored] = {}
+        self._root = self._commits(request.root.tokens)
 
-    def add(self, tree: DraftTree, output: PassOutput, offset: int) -> None:
-        """The nodes of a pass over `tree`, node `i` as its copy `offset + i`."""
+    def add(self, tree: DraftTree, output: PassOutput, offset: int) -> list[Scored]:
+        """Take in the nodes of a pass over `tree`, node `i` as its copy `offset + i`; returns them by node."""
         reader = LogitReader(tree, output, offset, self.request.spec.mask_id)
         peers: list[Scored] = []
         for index, node in enumerate(tree.nodes):
             chain = tuple(tree.nodes[ancestor].state.tokens for ancestor in node.ancestors)
-            peers.append(Scored(node.state, chain, reader, peers, index, self._commits(node.state.tokens)))
+            peers.append(Scored(node.state, chain, reader, peers, index))
             self.entries[state_key(chain, node.state, node.is_final)] = peers[-1]
+        return peers
 
     def find(self, state: BlockState, chain: Chain = ()) -> Scored | None:
         """The scored state, if it is one; `chain` names the final states before it, from the request's block on."""
@@ -166,16 +175,15 @@ class ScoredStates:
             scored.evidence = Evidence(block, scored.state, scored.logits, self.request.law, taken)
         return scored.evidence
 
-    def _next(self, scored: Scored) -> frozenset[Commit]:
+    def _next(self, scored: Scored) -> Commits:
         """What is committed soon after a scored state: what the root has and it lacks, else what its step commits."""
-        root = frozenset() if scored.chain else self._commits(self.request.root.tokens)
+        root = frozenset() if scored.chain else self._root
         if root <= scored.commits:
             return self._commits(self.denoise(scored).tokens)
         return scored.commits | root
 
-    def _commits(self, tokens: tuple[int, ...]) -> frozenset[Commit]:
-        mask_id = self.request.spec.mask_id
-        return frozenset((position, token) for position, token in enumerate(tokens) if token != mask_id)
+    def _commits(self, tokens: tuple[int, ...]) -> Commits:
+        return commits_of(tokens, self.request.spec.mask_id)
 
     def finish_block(self, tokens: tuple[int, ...]) -> None:
         """The request's block ended in these tokens: states behind another end are out of reach."""
@@ -187,16 +195,12 @@ class ScoredStates:
 
     def prune(self) -> None:
         """Drop what the request's root has left behind, or contradicts."""
-        root = self.request.root
-        open_here = {p for p, token in enumerate(root.tokens) if token == self.request.spec.mask_id}
+        root, self._root = self.request.root, self._commits(self.request.root.tokens)
 
         def is_of_use(scored: Scored) -> bool:
-            tokens = scored.chain[0] if scored.chain else scored.state.tokens
-            agrees = all(
-                token == tokens[position] or position in open_here or tokens[position] == self.request.spec.mask_id
-                for position, token in enumerate(root.tokens)
-            )
-            return agrees and (bool(scored.chain) or scored.state.step >= root.step)
+            if scored.chain:
+                return agree(frozenset(enumerate(scored.chain[0])), self._root)
+            return scored.state.step >= root.step and agree(scored.commits, self._root)
 
         self.entries = {key: scored for key, scored in self.entries.items() if is_of_use(scored)}
         for scored in self.entries.values():

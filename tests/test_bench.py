@@ -3,12 +3,11 @@
 They catch means of ratios in place of ratios of sums, wrong percentiles, keys that differ from the schema,
 a speed printed beside a red parity check, an oracle that is timed, a busy machine that is measured, a
 comparison that calls noise an improvement, a verdict on part of the cells, rows of a stopped run that are lost,
-measured twice or taken from another run, and a staleness report that reads another block or a fresh distribution.
+measured twice or taken from another run.
 """
 
 import io
 import json
-import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +18,7 @@ import torch
 from rich.console import Console
 
 from dlmspec.bench import BenchRow, exit_status, run_bench
-from dlmspec.bench.busy import MachineLoad, ProcessLoad, check_idle, machine_load
+from dlmspec.bench.busy import MachineLoad, ProcessLoad
 from dlmspec.bench.compare import compare
 from dlmspec.bench.gate import gated
 from dlmspec.bench.measure import Decoders, Trial
@@ -27,15 +26,12 @@ from dlmspec.bench.plan import BenchPlan
 from dlmspec.bench.plots import write_plots
 from dlmspec.bench.report import SAME, BenchReport
 from dlmspec.bench.rows import SPEED_KEYS, Label, Samples, aggregate
-from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, stale_report
-from dlmspec.bench.tables import bench_tables, stale_table, verdict_table
+from dlmspec.bench.tables import bench_tables, verdict_table
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
-from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.request import DecodeOutput
-from dlmspec.state import BlockState
 from dlmspec.stats import DecodeStats
 
 KEYS = [
@@ -156,25 +152,6 @@ def test_one_cell_much_worse_spoils_a_comparison():
         compare(rows, "spot", "absent")
     with pytest.raises(ValueError, match="not exact"):
         compare([replace(rows[0], samples=Samples()), rows[1]], "spot", "chain")
-
-
-def test_a_busy_machine_is_refused_by_name():
-    others = [
-        ProcessLoad(71, "shell", 3.0),
-        ProcessLoad(72, "trainer", 97.0),
-        ProcessLoad(73, "editor", 12.0),
-    ]
-    load = machine_load(lambda: others)
-    assert [process.name for process in load.busy] == ["trainer", "editor"]
-    with pytest.raises(ValueError, match=r"72 \(trainer\) takes 97 % CPU.*--allow-busy"):
-        check_idle(load)
-    check_idle(load, allow_busy=True)
-    check_idle(machine_load(lambda: others[:1]))
-    assert json.loads(json.dumps(load.as_dict()))["busy"][0]["pid"] == 72
-
-
-def test_this_process_is_not_another():
-    assert machine_load(lambda: [ProcessLoad(os.getpid(), "pytest", 100.0)]).busy == ()
 
 
 def text_of(tables: list) -> str:
@@ -425,51 +402,3 @@ def test_the_run_refuses_a_busy_machine(target: Target, monkeypatch: pytest.Monk
     monkeypatch.setattr("dlmspec.bench.run.machine_load", lambda: busy)
     with pytest.raises(ValueError, match="trainer"):
         bench(target, allow_busy=False)
-
-
-def sharp_logits(target: Target, tokens: list[int], confidences: list[float]) -> torch.Tensor:
-    """Rows whose top-1 is `tokens[i]`, the more probable the larger `confidences[i]`."""
-    logits = torch.zeros(len(tokens), target.spec.vocab_size)
-    logits[range(len(tokens)), tokens] = torch.tensor(confidences)
-    return logits
-
-
-def test_staleness_is_counted_by_hand(target: Target):
-    mask = target.spec.mask_id
-    counter = StaleCounter(DenoisingLaw(target.spec, DecodeConfig()))
-    known = (1,) * 5
-    # positions 5, 6, 7: read as 11, 12, 13 first; then 6 is read as 22; commits in the order 5, 6, 7
-    s0, s1 = BlockState((*known, mask, mask, mask), 0), BlockState((*known, 11, mask, mask), 1)
-    s2, s3 = BlockState((*known, 11, 22, mask), 2), BlockState((*known, 11, 22, 13), 3)
-    counter(4, s0, sharp_logits(target, [11, 12, 13], [9.0, 5.0, 6.0]), s1)
-    counter(4, s1, sharp_logits(target, [22, 13], [9.0, 5.0]), s2)
-    counter(4, s2, sharp_logits(target, [13], [9.0]), s3)
-    counter(5, BlockState((mask,) * 8, 0), sharp_logits(target, [9] * 8, [8.0] * 8), s1)
-    one, two = counter.rows("math")[:2]
-    assert (one.steps, one.token_share, one.confidence_accuracy) == (2, 0.5, 0.5)
-    assert (two.steps, two.token_share, two.confidence_accuracy) == (1, 1.0, 1.0)
-    assert one.order_accuracy is None
-    assert counter.rows("math")[2].token_share is None
-
-
-def test_stale_report_with_an_order_model(target: Target):
-    def leftmost(evidence, step: int) -> list[float]:
-        return [8.0 - position for position in range(8)]
-
-    rows = stale_report(
-        target=target,
-        encode=encode,
-        prompts=["math"],
-        limit=2,
-        max_new_tokens=16,
-        order=leftmost,
-    )
-    assert [(made.temperature, made.staleness) for made in rows] == [
-        (temperature, staleness) for temperature in (0.0, 1.0) for staleness in range(1, MAX_STALENESS + 1)
-    ]
-    for made in rows:
-        assert made.commits == made.steps > 0
-        shares = (made.token_share, made.confidence_accuracy, made.order_accuracy)
-        assert all(share is not None and 0 <= share <= 1 for share in shares)
-        assert json.dumps(made.as_dict())
-    assert "order model" in text_of([stale_table(rows)])

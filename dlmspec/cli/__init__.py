@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = build_parser().parse_args(argv)
         return arguments.run(arguments)
     except KeyboardInterrupt as interrupt:
-        return fail(f"interrupted{(interrupt.args and ': ' + str(interrupt)) or ''}", 130)
+        return fail(": ".join(["interrupted", *map(str, interrupt.args)]), 130)
     except (ValueError, OSError) as error:
         return fail(str(error), 2)
 

@@ -1,8 +1,10 @@
 """Grows a draft tree level by level from a scorer's hypothetical steps, and keeps the heaviest closed set.
 
 A candidate's mass is the probability that the target's walk reaches it: the sum over its parents of the parent's
-mass times the step's probability. Candidates that are the same state under the same ancestors are one. A final state
-comes only together with the next block's fresh state, as one item of cost 2; a state in which decoding ends never.
+mass times the step's probability. A state that an earlier pass has scored costs nothing and has one child, its true
+successor; what follows from other states is scored by the freshest evidence there is. Candidates that are the same
+state under the same ancestors are one. A final state comes only together with the next block's fresh state, as one
+item of cost 2; a state in which decoding ends never.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """SPOT: a tree grown from predicted commit orders (arXiv 2610.22543; the growth is this project's own).
 
 The order model reads the stale distributions only, once per evidence (under noise once per step of it): all
-hypothetical states of a step share its answer for that step, renormalised over the positions that each still masks.
+hypothetical states that read it share its answer for their step, renormalised over the positions that each still masks.
 Without noise it is not asked where confidence alone puts one position far ahead.
 Where the rule commits several positions at one step it proposes the step that the rule would take on the stale scores.
 """
@@ -58,8 +58,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Reading:
-    """What was made of one evidence so far: answers by step under noise, else one; forecasts by step."""
+    """What was made of one evidence so far: odds by confidence and answers by step under noise, else one of each;
+    forecasts by step."""
 
+    by_confidence: dict[int, list[float]] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
     forecasts: dict[int, Forecast] = field(default_factory=dict)
 
@@ -106,7 +108,10 @@ class SpotDrafter:
     def _forecast(self, evidence: Evidence, reading: Reading, step: int) -> Forecast:
         candidates = evidence.candidates(step)
         staleness = min(step - evidence.state.step, MAX_STALENESS)
-        by_confidence = self._by_confidence(evidence, candidates)
+        key = step if evidence.is_redrawn else 0
+        if key not in reading.by_confidence:
+            reading.by_confidence[key] = self._by_confidence(evidence, candidates)
+        by_confidence = reading.by_confidence[key]
         if staleness == 0 or (not evidence.is_sampled and is_clear(by_confidence)):
             holds = {
                 p: self.table.probabilities(evidence.is_sampled, staleness, candidates.bins[p][:1])[0]
@@ -114,7 +119,6 @@ class SpotDrafter:
                 if by_confidence[p]
             }
             return Forecast(by_confidence, self._token_probs(candidates, holds, staleness, evidence.is_sampled))
-        key = step if evidence.is_redrawn else 0
         if key not in reading.answers:
             reading.answers[key] = self._ask(evidence, candidates)
         answer = reading.answers[key]
