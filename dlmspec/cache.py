@@ -31,8 +31,9 @@ class BlockCache:
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self.length = 0
+        self.last_hidden: Tensor | None = None  # `[d]`, of the last committed row where it predicts the next token
 
-    def append_rows(self, keys: Tensor, values: Tensor) -> None:
+    def append_rows(self, keys: Tensor, values: Tensor, last_hidden: Tensor | None = None) -> None:
         """Commit whole blocks, `[layers, G, n * block_length, D]`, behind the rows there are."""
         num_rows = keys.shape[2]
         end = self.length + num_rows
@@ -41,3 +42,4 @@ class BlockCache:
         self.keys[:, :, self.length : end].copy_(keys)
         self.values[:, :, self.length : end].copy_(values)
         self.length = end
+        self.last_hidden = last_hidden

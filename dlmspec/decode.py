@@ -1,7 +1,7 @@
 """The two decoders: the plain loop that defines the output, and the speculative loop that must equal it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -9,14 +9,13 @@ from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import DraftContext, Drafter
 from dlmspec.evidence_book import EvidenceBook
 from dlmspec.models.target import Target
-from dlmspec.models.transformer import BlockCopy
-from dlmspec.request import DecodeOutput, Request, StepObserver
+from dlmspec.models.target_pass import BlockCopy, read_logits
+from dlmspec.request import DecodeOutput, Request, StepObserver, run_together
 from dlmspec.scored import ScoredStates
 from dlmspec.tree import DraftTree
 from dlmspec.verify import verify
 
 
-@torch.inference_mode()
 def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, store_passes: bool = False,
                      observer: StepObserver | None = None) -> DecodeOutput:  # fmt: skip
     """One state per pass, one step per pass: the decoder that defines the output.
@@ -26,25 +25,54 @@ def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig
     """
     started = time.perf_counter()
     request = Request(target, prompt_ids, config)
-    if store_passes and request.uncached:
+    if store_passes and request.uncached and not request.spec.is_autoregressive:
         request.prefill()
     while not request.is_finished:
-        copies = [*request.pending_copies(), root_copy(request)]
-        output = request.run(copies)
-        root, block = request.root, request.block
+        reference_step([request], observer)
+        if store_passes and request.pending is not None and not request.spec.is_autoregressive:
+            store_pass(request, request.pending)
+    if store_passes and request.law.is_final(request.root) and not request.spec.is_autoregressive:
+        store_pass(request, request.root.tokens)
+    request.stats.seconds = time.perf_counter() - started
+    return request.output()
+
+
+def reference_decode_batch(target: Target, prompts: Sequence[list[int]],
+                           configs: Sequence[DecodeConfig]) -> Iterator[tuple[int, DecodeOutput]]:  # fmt: skip
+    """`reference_decode` (folded) of several prompts of any lengths at once: yields (index, output) as they end.
+
+    Each pass takes one step of every prompt that has not ended; a prompt's ids do not depend on the others.
+    """
+    requests = {
+        index: Request(target, prompt, config)
+        for index, (prompt, config) in enumerate(zip(prompts, configs, strict=True))
+    }
+    while requests:
+        reference_step(list(requests.values()))
+        for index in [index for index, request in requests.items() if request.is_finished]:
+            yield index, requests.pop(index).output()
+
+
+@torch.inference_mode()
+def reference_step(requests: Sequence[Request], observer: StepObserver | None = None) -> None:
+    """One pass that takes one denoising step of every request."""
+    copies = [[*request.pending_copies(), root_copy(request)] for request in requests]
+    outputs = run_together(requests, copies)
+    masked = [request.root.masked_positions(request.spec.mask_id) for request in requests]
+    wanted = [
+        (output, [(len(own) - 1, position) for position in positions])
+        for output, own, positions in zip(outputs, copies, masked, strict=True)
+    ]
+    for request, output, logits in zip(requests, outputs, read_logits(wanted), strict=True):
         if request.pending is not None:
             output.store(request.cache, 0)
             request.pending = None
-        logits = output.logits(len(copies) - 1, root.masked_positions(request.spec.mask_id))
+        root, block = request.root, request.block
         successor = request.law.denoise([root], logits, block)[0]
         request.stats.record(1, 1, 1.0)
         if observer is not None:
             observer(block, root, logits, successor)
         request.move_to(successor, block)
-        if store_passes and request.law.is_final(successor):
-            store_pass(request, successor.tokens)
-    request.stats.seconds = time.perf_counter() - started
-    return request.output()
 
 
 def root_copy(request: Request) -> BlockCopy:

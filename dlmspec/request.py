@@ -15,7 +15,7 @@ from dlmspec.cache import BlockCache
 from dlmspec.config import DecodeConfig
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
-from dlmspec.models.transformer import BlockCopy, PassOutput, prefill_rows
+from dlmspec.models.target_pass import BlockCopy, PassOutput, PassPart, prefill_rows
 from dlmspec.state import BlockState
 from dlmspec.stats import DecodeStats
 
@@ -66,19 +66,19 @@ class Request:
         """A pass of its own over what one pass takes of the prompt."""
         rows = prefill_rows(self.spec.block_length)
         chunk, self.uncached = self.uncached[:rows], self.uncached[rows:]
-        self._pass((), chunk)
+        started = time.perf_counter()
+        self.target.forward_parts([PassPart(self.cache, (), chunk)])
+        self.stats.pass_seconds += time.perf_counter() - started
         self.stats.num_prefill_passes += 1
 
-    def run(self, copies: Sequence[BlockCopy]) -> PassOutput:
-        """One target pass over `copies`; what is left of the prompt rides along."""
+    def part(self, copies: Sequence[BlockCopy]) -> PassPart:
+        """The request's share of the next pass; what is left of the prompt rides along."""
         prompt, self.uncached = self.uncached, ()
-        return self._pass(copies, prompt)
+        return PassPart(self.cache, copies, prompt)
 
-    def _pass(self, copies: Sequence[BlockCopy], prompt: Sequence[int]) -> PassOutput:
-        started = time.perf_counter()
-        output = self.target.forward(self.cache, copies, prompt)
-        self.stats.pass_seconds += time.perf_counter() - started
-        return output
+    def run(self, copies: Sequence[BlockCopy]) -> PassOutput:
+        """One target pass over `copies` and what is left of the prompt."""
+        return run_together([self], [copies])[0]
 
     @property
     def is_finished(self) -> bool:
@@ -130,6 +130,16 @@ class Request:
                 break
         assert self.spec.mask_id not in tokens, "a mask id is never returned"
         return DecodeOutput(tokens, self.finish_reason, self.stats)
+
+
+def run_together(requests: Sequence[Request], copies: Sequence[Sequence[BlockCopy]]) -> list[PassOutput]:
+    """One target pass over the copies of several requests of one target; its time counts in each."""
+    started = time.perf_counter()
+    parts = [request.part(own) for request, own in zip(requests, copies, strict=True)]
+    outputs = requests[0].target.forward_parts(parts)
+    for request in requests:
+        request.stats.pass_seconds += time.perf_counter() - started
+    return outputs
 
 
 def check_request(target: Target, prompt_ids: list[int], max_new_tokens: int) -> None:

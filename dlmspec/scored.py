@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dlmspec.evidence import Evidence
-from dlmspec.models.transformer import PassOutput
+from dlmspec.models.target_pass import PassOutput
 from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftTree, state_key

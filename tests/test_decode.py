@@ -205,7 +205,7 @@ def test_a_prompt_of_more_than_one_pass_is_prefilled_but_for_its_last_part(monke
     config = DecodeConfig(max_new_tokens=8, early_stop=False)
     prompt = [2 + (5 * i) % 26 for i in range(21)]
     whole = reference_decode(target, prompt, config)
-    monkeypatch.setattr("dlmspec.models.transformer.PREFILL_ROWS", 8)
+    monkeypatch.setattr("dlmspec.models.target_pass.PREFILL_ROWS", 8)
     for make in (UNTRAINED["none"], UNTRAINED["confidence-tree"]):
         output = decode(target, prompt, config, drafter=make(), budget=6)
         assert output.token_ids == whole.token_ids

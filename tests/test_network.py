@@ -9,7 +9,8 @@ import torch
 
 from dlmspec.cache import BlockCache
 from dlmspec.models.spec import ModelSpec
-from dlmspec.models.transformer import BlockCopy, BlockDiffusionTransformer
+from dlmspec.models.target_pass import BlockCopy
+from dlmspec.models.transformer import BlockDiffusionTransformer
 from dlmspec.training.batches import Batch, sample_masks
 from dlmspec.training.network import BlockDiffusionNetwork
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dlmspec.models.transformer import PassOutput
+from dlmspec.models.target_pass import PassOutput
 from dlmspec.scored import LogitReader, ScoredStates
 from dlmspec.state import BlockState
 from dlmspec.step import Sampling, tempered_log_probs
@@ -42,7 +42,8 @@ def reader() -> LogitReader:
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(1 + len(tree), LENGTH, 16, generator=generator)
     empty = torch.empty(0)
-    output = CountedOutput(empty, empty, hidden, torch.randn(30, 16, generator=generator))
+    places = tuple(range(1 + len(tree)))
+    output = CountedOutput(empty, empty, hidden, torch.randn(30, 16, generator=generator), places)
     output.products.clear()
     return LogitReader(tree, output, 1, MASK)
 
@@ -99,7 +100,8 @@ def remembered(root: BlockState, *nodes: DraftNode) -> ScoredStates:
         tree.add(node)
     generator = torch.Generator().manual_seed(2)
     hidden = torch.randn(len(tree), len(root.tokens), 16, generator=generator)
-    output = PassOutput(torch.empty(0), torch.empty(0), hidden, torch.randn(30, 16, generator=generator))
+    places = tuple(range(len(tree)))
+    output = PassOutput(torch.empty(0), torch.empty(0), hidden, torch.randn(30, 16, generator=generator), places)
     scored = ScoredStates(request)  # type: ignore[arg-type]
     scored.add(tree, output, 0)
     return scored

@@ -7,6 +7,7 @@ from an uninterrupted one, an export that the loader does not read, held-out tex
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,7 +26,8 @@ from dlmspec.training.batches import (
 )
 from dlmspec.training.corpus import Document
 from dlmspec.training.drills import EQUATION, result_spans, sample_equation
-from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
+from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan, from_scratch, start_from
+from dlmspec.training.tokenizer import kept_tokenizer
 
 SPEC = ModelSpec(
     name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8,
@@ -43,11 +45,16 @@ def corpus(tmp_path_factory) -> Corpus:
         for number in range(60)
     ]
     assert {d.domain for d in documents if d.held_out} == {"code", "prose"}
-    return Corpus(tmp_path_factory.mktemp("corpus"), documents, vocab_size=SPEC.vocab_size)
+    tokenizer = kept_tokenizer(tmp_path_factory.mktemp("corpus"), documents, vocab_size=SPEC.vocab_size)
+    return Corpus(documents, tokenizer, SPEC)
+
+
+def trainer_of(corpus: Corpus, work: Path) -> TargetTrainer:
+    return TargetTrainer(from_scratch(SPEC, PLAN, corpus.tokenizer), PLAN, corpus, work)
 
 
 def test_rows_are_packed_on_the_block_grid(corpus):
-    batch = corpus.packer(replace(PLAN, row_length=320, math_share=1.0, arithmetic_share=0.0), SPEC).batch(
+    batch = corpus.packer(replace(PLAN, row_length=320, math_share=1.0, arithmetic_share=0.0)).batch(
         seed=3, num_rows=12
     )
     for row in range(12):
@@ -101,7 +108,7 @@ def test_hidden_results_are_masked_together_and_other_blocks_are_not_touched():
 
 
 def test_batches_are_a_function_of_the_seed(corpus):
-    packer = corpus.packer(PLAN, SPEC)
+    packer = corpus.packer(PLAN)
     first, again, other = (packer.batch(seed, 4) for seed in (5, 5, 6))
     assert torch.equal(first.tokens, again.tokens)
     assert torch.equal(first.masked, again.masked)
@@ -119,9 +126,9 @@ def test_held_out_text_is_not_trained_on(corpus):
 
 
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(corpus, tmp_path):
-    whole = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "whole")
+    whole = trainer_of(corpus, tmp_path / "whole")
     whole.run()
-    broken = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "broken")
+    broken = trainer_of(corpus, tmp_path / "broken")
     steps = iter(range(3))
 
     def stop(forward, run=broken.train_step):
@@ -132,20 +139,20 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(corpus, tmp_pat
     broken.train_step = stop  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         broken.run()
-    resumed = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "broken")
+    resumed = trainer_of(corpus, tmp_path / "broken")
     assert resumed.resume()
     assert resumed.step == 3
     resumed.run()
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    for name, tensor in whole.trainee.network.state_dict().items():
+        assert torch.equal(resumed.trainee.network.state_dict()[name], tensor), name
     row = json.loads((tmp_path / "broken" / "log.jsonl").read_text().splitlines()[-1])
     assert row["tokens"] == PLAN.tokens
     assert row["held_out"].keys() == set(TRAINED_DOMAINS)
 
 
 def test_an_export_is_a_model_directory(corpus, tmp_path):
-    trainer = TargetTrainer(SPEC, PLAN, corpus, tmp_path)
-    for parameter in trainer.network.parameters():
+    trainer = trainer_of(corpus, tmp_path)
+    for parameter in trainer.trainee.network.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     trainer.save()
     lm = dlmspec.load(tmp_path / "export")
@@ -153,10 +160,10 @@ def test_an_export_is_a_model_directory(corpus, tmp_path):
     out = lm.generate("line 3 of", max_new_tokens=10)
     assert len(out.token_ids) <= 10
     assert lm.tokenizer.convert_ids_to_tokens([0, 1]) == ["<|mask|>", "<|eos|>"]
-    again = TargetTrainer(SPEC, PLAN, corpus, tmp_path / "again")
-    again.start_from(tmp_path / "export")
-    for name, tensor in trainer.network.state_dict().items():
-        assert torch.equal(again.network.state_dict()[name], tensor.bfloat16().float())
+    again = trainer_of(corpus, tmp_path / "again")
+    start_from(again.trainee.network, tmp_path / "export")
+    for name, tensor in trainer.trainee.network.state_dict().items():
+        assert torch.equal(again.trainee.network.state_dict()[name], tensor.bfloat16().float())
     digits = lm.tokenizer.encode("1234")
     assert len(digits) == 4, "digits never merge"
 

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from dlmspec.cache import BlockCache
+from dlmspec.models.attention import softmax_rows
 from dlmspec.models.target import Target
-from dlmspec.models.transformer import BlockCopy, PassOutput, gated_silu, pad_rows, rms_norm, softmax_rows
+from dlmspec.models.target_pass import BlockCopy, PassOutput, pad_rows
+from dlmspec.models.transformer import gated_silu, rms_norm
 
 SHAPES = [
     (4, 6, 2),
@@ -171,7 +173,7 @@ def test_a_prefill_longer_than_a_chunk_equals_one_in_parts(tiny_sdar, monkeypatc
     ids = draw(target, 12, seed=1)
     whole, chunked = (poisoned_cache(target, len(ids)) for _ in range(2))
     target.prefill(whole, ids)
-    monkeypatch.setattr("dlmspec.models.transformer.PREFILL_ROWS", 18)
+    monkeypatch.setattr("dlmspec.models.target_pass.PREFILL_ROWS", 18)
     target.prefill(chunked, ids)
     torch.testing.assert_close(chunked.values[:, :, : len(ids)], whole.values[:, :, : len(ids)], atol=1e-5, rtol=1e-5)
 

@@ -45,6 +45,8 @@ def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         "mlp.up_proj": (spec.intermediate_size, hidden),
         "mlp.down_proj": (hidden, spec.intermediate_size),
     }
+    if not spec.qk_norm:
+        del per_layer["self_attn.q_norm"], per_layer["self_attn.k_norm"]
     for layer in range(spec.num_layers):
         shapes.update({f"model.layers.{layer}.{name}.weight": shape for name, shape in per_layer.items()})
     if not spec.tie_word_embeddings:

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dlmspec.models.transformer import pad_rows
+from dlmspec.models.target_pass import pad_rows
 
 
 @torch.inference_mode()

@@ -17,7 +17,10 @@ SDAR_MASK_ID = 151669
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Shapes and ids of one target. `stop_ids` is the union of generation_config's and config's end ids."""
+    """Shapes and ids of one target. `stop_ids` is the union of generation_config's and config's end ids.
+
+    `logit_shift`: position i reads the logits of row i−1, a block's first position those of the row before it.
+    """
 
     family: str
     hidden_size: int
@@ -35,6 +38,13 @@ class ModelSpec:
     mask_id: int
     stop_ids: tuple[int, ...]
     name: str
+    qk_norm: bool = True
+    logit_shift: bool = False
+
+    @property
+    def is_autoregressive(self) -> bool:
+        """A block is one token, predicted by the one before it: no mask is ever run."""
+        return self.block_length == 1 and self.logit_shift
 
 
 def spec_from_directory(path: str | Path, *, block_length: int | None = None, mask_id: int | None = None) -> ModelSpec:

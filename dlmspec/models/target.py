@@ -12,7 +12,8 @@ import torch
 from dlmspec.cache import BlockCache, align_length
 from dlmspec.models.loader import checkpoint_dtype, load_weights, parse_dtype
 from dlmspec.models.spec import ModelSpec, spec_from_directory
-from dlmspec.models.transformer import BlockCopy, BlockDiffusionTransformer, PassOutput
+from dlmspec.models.target_pass import BlockCopy, PassOutput, PassPart
+from dlmspec.models.transformer import BlockDiffusionTransformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ class Target:
 
     def forward(self, cache: BlockCache, copies: Sequence[BlockCopy], prompt: Sequence[int] = ()) -> PassOutput:
         return self.transformer.forward(cache, copies, prompt)
+
+    def forward_parts(self, parts: Sequence[PassPart]) -> list[PassOutput]:
+        return self.transformer.forward_parts(parts)
 
 
 def parse_device(device: torch.device | str) -> torch.device:

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from dlmspec.bench.prompt_sets import DOMAINS
+from dlmspec.models.spec import ModelSpec
 from dlmspec.training.corpus import Document
 from dlmspec.training.drills import result_spans, sample_equation
 from dlmspec.training.math_problems import prompt_text, sample_problem, sample_training_problem
-from dlmspec.training.tokenizer import EOS_TOKEN
 
 QUESTION_WEIGHT = 0.3  # names and numbers of a question cannot be guessed
 SOLUTION_WEIGHT = 2.0
@@ -52,8 +52,7 @@ class Piece(NamedTuple):
 class TokenStream:
     """Documents of one domain as one token array that can be entered at any line start."""
 
-    def __init__(self, documents: list[Document], tokenizer: Tokenizer) -> None:
-        eos = tokenizer.token_to_id(EOS_TOKEN)
+    def __init__(self, documents: list[Document], tokenizer: Tokenizer, eos: int) -> None:
         line_ends = [i for i in range(tokenizer.get_vocab_size()) if i == eos or "\n" in tokenizer.decode([i])]
         pieces = []
         for start in range(0, len(documents), 256):
@@ -71,19 +70,17 @@ class TokenStream:
 
 
 class RowPacker:
-    """Endless supply of seeded training rows of `row_length` tokens."""
+    """Endless supply of seeded training rows of `row_length` tokens, for the block grid and ids of `spec`."""
 
-    def __init__(self, streams: dict[str, TokenStream], tokenizer: Tokenizer, *, row_length: int, block_length: int,
+    def __init__(self, streams: dict[str, TokenStream], tokenizer: Tokenizer, spec: ModelSpec, *, row_length: int,
                  shares: dict[str, float], held_out: bool) -> None:  # fmt: skip
         self.streams = streams
         self.tokenizer = tokenizer
+        self.spec = spec
         self.row_length = row_length
-        self.block_length = block_length
         self.shares = shares
         self.held_out = held_out
-        eos = tokenizer.token_to_id(EOS_TOKEN)
-        assert eos is not None, "the tokenizer has an end token"
-        self.eos = eos
+        self.block_length, self.eos = spec.block_length, spec.stop_ids[0]
 
     def batch(self, seed: int, num_rows: int) -> Batch:
         """The batch of this seed: the same on every machine with the same tokenizer and documents."""
@@ -107,6 +104,8 @@ class RowPacker:
             row["domains"][filled:end] = piece.domain
             row["positions"][filled:end] = np.arange(len(piece.tokens))
             row["segments"][filled:end] = segment
+            if self.spec.logit_shift:
+                row["weights"][filled] = 0.0  # no row before it predicts the first token
             filled, segment = end, segment + 1
         return row
 

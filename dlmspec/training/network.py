@@ -33,8 +33,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(width, groups * spec.head_dim, bias=False)
         self.v_proj = nn.Linear(width, groups * spec.head_dim, bias=False)
         self.o_proj = nn.Linear(heads * spec.head_dim, width, bias=False)
-        self.q_norm = Norm(spec.head_dim, spec.rms_norm_eps)
-        self.k_norm = Norm(spec.head_dim, spec.rms_norm_eps)
+        self.q_norm = Norm(spec.head_dim, spec.rms_norm_eps) if spec.qk_norm else nn.Identity()
+        self.k_norm = Norm(spec.head_dim, spec.rms_norm_eps) if spec.qk_norm else nn.Identity()
 
     def queries(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
         """`[R, T, d]` → `[R, H, T, D]`."""
@@ -138,7 +138,11 @@ class BlockDiffusionNetwork(nn.Module):
                 nn.init.zeros_(parameter)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Final hidden state of every position from the noised copy in which it is masked, `[R, T, d]`."""
+        """Final hidden state that predicts every position, from the noised copy in which it is masked, `[R, T, d]`.
+
+        Under the logit shift that is the row before it: of the noised copy within a block, of the clean text where a
+        block begins. The first position of a piece then has none; its row means nothing.
+        """
         spec, streams = self.spec, Streams(batch, self.spec)
         masks = torch.cat([batch.masked, ~batch.masked])
         tokens = batch.tokens.repeat(2, 1).masked_fill(masks, spec.mask_id)
@@ -149,7 +153,7 @@ class BlockDiffusionNetwork(nn.Module):
             assert isinstance(layer, Layer)
             normed = layer.input_layernorm(clean)
             clean_kv = layer.self_attn.keys_values(normed, streams.rope)
-            if number + 1 < spec.num_layers:  # the clean stream only has to provide keys and values
+            if spec.logit_shift or number + 1 < spec.num_layers:  # the last clean rows predict nothing else
                 queries = layer.self_attn.queries(normed, streams.rope)
                 clean = layer.finish(
                     clean, F.scaled_dot_product_attention(queries, *clean_kv, streams.clean, enable_gqa=True)
@@ -160,7 +164,12 @@ class BlockDiffusionNetwork(nn.Module):
             attended = attend_noised(queries, clean_kv, own, streams.past, spec.block_length)
             noised = layer.finish(noised, attended)
         first, second = noised.chunk(2)
-        return self.model.norm(torch.where(batch.masked[..., None], first, second))
+        if spec.logit_shift:
+            first, second, clean = (stream.roll(1, dims=1) for stream in (first, second, clean))
+        chosen = torch.where(batch.masked[..., None], first, second)
+        if spec.logit_shift:
+            chosen = torch.where((batch.positions % spec.block_length == 0)[..., None], clean, chosen)
+        return self.model.norm(chosen)
 
     def logits(self, batch: Batch) -> Tensor:
         """`[R, T, V]` fp32; the mask id can never be predicted."""

@@ -8,6 +8,7 @@ with complementary masks.
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from dlmspec.models.spec import ModelSpec
 from dlmspec.training.batches import TRAINED_DOMAINS, Batch, RowPacker, TokenStream
 from dlmspec.training.corpus import Document
 from dlmspec.training.network import BlockDiffusionNetwork
-from dlmspec.training.tokenizer import save_tokenizer, train_tokenizer
+from dlmspec.training.tokenizer import save_tokenizer
 
 EVALUATION_SEED = 2**40  # far from the seeds of training steps
 
@@ -44,6 +45,7 @@ class TrainingPlan:
     decay_share: float = 0.3
     first_step: int = 0  # a resumed run starts its data and its warm-up here
     checkpoint_seconds: float = 240.0
+    evaluation_batches: int = 6
     compile: bool = True
 
     @property
@@ -75,48 +77,72 @@ class TrainingPlan:
 
 
 class Corpus:
-    """Packed token streams of the documents; the tokenizer is trained once and kept in `work`."""
+    """Packed token streams of the documents."""
 
-    def __init__(self, work: Path, documents: list[Document], *, vocab_size: int = 4096) -> None:
-        work.mkdir(parents=True, exist_ok=True)
-        path = work / "tokenizer.json"
-        if not path.exists():
-            save_tokenizer(train_tokenizer(documents, vocab_size=vocab_size), work)
-        self.tokenizer = Tokenizer.from_file(str(path))
+    def __init__(self, documents: list[Document], tokenizer: Tokenizer, spec: ModelSpec) -> None:
+        self.tokenizer = tokenizer
+        self.spec = spec
         self.streams = {
             held_out: {
                 domain: TokenStream(
-                    [d for d in documents if d.domain == domain and d.held_out == held_out], self.tokenizer
+                    [d for d in documents if d.domain == domain and d.held_out == held_out],
+                    tokenizer,
+                    spec.stop_ids[0],
                 )
                 for domain in ("code", "prose")
             }
             for held_out in (False, True)
         }
 
-    def packer(self, plan: TrainingPlan, spec: ModelSpec, *, held_out: bool = False) -> RowPacker:
+    def packer(self, plan: TrainingPlan, *, held_out: bool = False) -> RowPacker:
         return RowPacker(
             self.streams[held_out],
             self.tokenizer,
+            self.spec,
             row_length=plan.row_length,
-            block_length=spec.block_length,
             shares=plan.shares,
             held_out=held_out,
         )
 
 
-def make_optimizers(network: BlockDiffusionNetwork, plan: TrainingPlan) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for embeddings and norms."""
+@dataclass(frozen=True, slots=True)
+class Trainee:
+    """What a run trains: a network, its optimisers with their peak rates, and how to write it as a model."""
+
+    network: BlockDiffusionNetwork
+    optimizers: tuple[tuple[torch.optim.Optimizer, float], ...]
+    export: Callable[[Path], None]
+    autocast: bool  # to bf16
+
+    def trained_parameters(self) -> list[Tensor]:
+        return [p for p in self.network.parameters() if p.requires_grad]
+
+    def trained(self) -> dict[str, Tensor]:
+        """The tensors that change, by name."""
+        return {name: p.detach() for name, p in self.network.named_parameters() if p.requires_grad}
+
+
+def from_scratch(spec: ModelSpec, plan: TrainingPlan, tokenizer: Tokenizer) -> Trainee:
+    """A fresh network, all of it trained: Muon for the matrices of the layers, AdamW for embeddings and norms."""
+    torch.manual_seed(0)
+    network = BlockDiffusionNetwork(spec)
     named = list(network.named_parameters())
     matrices = [p for name, p in named if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in named if p.dim() != 2 or "embed" in name]
     muon = torch.optim.Muon(
         matrices, lr=plan.matrix_rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"
     )
-    return [muon, torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0)]
+    adam = torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    return Trainee(
+        network,
+        ((muon, plan.matrix_rate), (adam, plan.other_rate)),
+        lambda directory: export(network, directory, tokenizer),
+        autocast=True,
+    )
 
 
 @torch.no_grad()
-def evaluate(network: BlockDiffusionNetwork, batches: list[Batch]) -> dict[str, dict[str, float]]:
+def evaluate(trainee: Trainee, batches: list[Batch]) -> dict[str, dict[str, float]]:
     """Per domain: mean loss (nats) and accuracy per masked token, unweighted, fill tokens left out.
 
     Tokens with full weight only: no questions of `math`, only the results of `arithmetic` (new draws, but of the same
@@ -124,14 +150,22 @@ def evaluate(network: BlockDiffusionNetwork, batches: list[Batch]) -> dict[str, 
     """
     sums = {domain: torch.zeros(3) for domain in TRAINED_DOMAINS}
     for batch in batches:
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = network.logits(batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=trainee.autocast):
+            logits = trainee.network.logits(batch)
         losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tokens, reduction="none")
         hits = logits.argmax(-1) == batch.tokens
         for number, domain in enumerate(TRAINED_DOMAINS):
             rows = (batch.domains == number) & (batch.weights >= 1.0)
             sums[domain] += torch.tensor([losses[rows].sum(), hits[rows].sum(), rows.sum()])
-    return {domain: {"loss": (s[0] / s[2]).item(), "accuracy": (s[1] / s[2]).item()} for domain, s in sums.items()}
+    return {
+        domain: {"loss": (s[0] / s[2]).item(), "accuracy": (s[1] / s[2]).item()} for domain, s in sums.items() if s[2]
+    }
+
+
+def start_from(network: BlockDiffusionNetwork, directory: Path) -> None:
+    """Take the weights of an exported model."""
+    weights = load_weights(directory, network.spec, torch.float32, torch.device("cpu"))
+    network.load_state_dict({name: weights[name] for name in network.state_dict()})
 
 
 def export(network: BlockDiffusionNetwork, directory: Path, tokenizer: Tokenizer) -> None:
@@ -168,19 +202,16 @@ def export(network: BlockDiffusionNetwork, directory: Path, tokenizer: Tokenizer
 
 
 class TargetTrainer:
-    """The state of a run: network, optimisers, step."""
+    """The state of a run: what is trained, and the step."""
 
-    def __init__(self, spec: ModelSpec, plan: TrainingPlan, corpus: Corpus, work: Path) -> None:
+    def __init__(self, trainee: Trainee, plan: TrainingPlan, corpus: Corpus, work: Path) -> None:
         work.mkdir(parents=True, exist_ok=True)
-        torch.manual_seed(0)
-        self.plan, self.corpus, self.work = plan, corpus, work
-        self.network = BlockDiffusionNetwork(spec)
-        self.optimizers = make_optimizers(self.network, plan)
+        self.trainee, self.plan, self.work = trainee, plan, work
         self.step = plan.first_step
         self.is_stepping = False  # inside the optimisers' step
-        self.packer = corpus.packer(plan, spec)
-        held_out = corpus.packer(plan, spec, held_out=True)
-        self.held_out = [held_out.batch(EVALUATION_SEED + i, plan.rows) for i in range(6)]
+        self.packer = corpus.packer(plan)
+        held_out = corpus.packer(plan, held_out=True)
+        self.held_out = [held_out.batch(EVALUATION_SEED + i, plan.rows) for i in range(plan.evaluation_batches)]
 
     @property
     def checkpoint(self) -> Path:
@@ -191,38 +222,34 @@ class TargetTrainer:
         state = {
             "step": self.step,
             "plan": dataclasses.asdict(self.plan),
-            "network": self.network.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "network": self.trainee.trained(),
+            "optimizers": [optimizer.state_dict() for optimizer, _ in self.trainee.optimizers],
         }
         with replacing(self.checkpoint) as (temporary,):
             torch.save(state, temporary)
-        export(self.network, self.work / "export", self.corpus.tokenizer)
+        self.trainee.export(self.work / "export")
 
     def resume(self) -> bool:
         """Continue from the checkpoint, if there is one."""
         if not self.checkpoint.exists():
             return False
         state = torch.load(self.checkpoint, weights_only=True)
-        self.network.load_state_dict(state["network"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+        assert state["network"].keys() == self.trainee.trained().keys(), "the checkpoint is another network's"
+        self.trainee.network.load_state_dict(state["network"], strict=False)
+        for (optimizer, _), saved in zip(self.trainee.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step = state["step"]
         return True
 
-    def start_from(self, directory: Path) -> None:
-        """Take the weights of an exported model; optimisers start afresh at the plan's first step."""
-        weights = load_weights(directory, self.network.spec, torch.float32, torch.device("cpu"))
-        self.network.load_state_dict({name: weights[name] for name in self.network.state_dict()})
-
     def train_step(self, forward) -> Tensor:
         """One optimiser step; returns the loss per trained domain (NaN where the batch had none), `[4]`."""
         batch = self.packer.batch(self.step, self.plan.rows)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.trainee.autocast):
             losses = forward(batch)
         ((losses * batch.weights).sum() / batch.weights.sum()).backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self.trainee.trained_parameters(), 1.0)
         self.is_stepping = True
-        for optimizer, peak in zip(self.optimizers, (self.plan.matrix_rate, self.plan.other_rate), strict=True):
+        for optimizer, peak in self.trainee.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = peak * self.plan.rate(self.step)
             optimizer.step()
@@ -239,7 +266,7 @@ class TargetTrainer:
         An interrupt between two optimiser steps keeps the step that was reached, one within falls back to the last
         checkpoint.
         """
-        forward = torch.compile(self.network) if self.plan.compile else self.network
+        forward = torch.compile(self.trainee.network) if self.plan.compile else self.trainee.network
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         saved, average = time.monotonic(), torch.full((len(TRAINED_DOMAINS),), float("nan"))
         with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -265,7 +292,7 @@ class TargetTrainer:
             "step": self.step,
             "tokens": self.step * self.plan.tokens_per_step,
             "train_loss": dict(zip(TRAINED_DOMAINS, average.tolist(), strict=True)),
-            "held_out": evaluate(self.network, self.held_out),
+            "held_out": evaluate(self.trainee, self.held_out),
             "time": time.time(),
         }
         with (self.work / "log.jsonl").open("a") as log:

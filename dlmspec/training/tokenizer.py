@@ -32,6 +32,14 @@ def train_tokenizer(documents: list[Document], *, vocab_size: int = 4096, seed: 
     return tokenizer
 
 
+def kept_tokenizer(directory: Path, documents: list[Document], *, vocab_size: int = 4096) -> Tokenizer:
+    """The tokenizer kept in a directory; trained and put there if there is none."""
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        save_tokenizer(train_tokenizer(documents, vocab_size=vocab_size), directory)
+    return Tokenizer.from_file(str(path))
+
+
 def _texts(documents: list[Document], seed: int) -> Iterator[str]:
     rng = random.Random(seed)
     for document in documents:

@@ -7,7 +7,8 @@ import torch
 
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training.corpus import read_documents
-from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
+from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan, from_scratch, start_from
+from dlmspec.training.tokenizer import kept_tokenizer
 
 SPEC = ModelSpec(
     name="pocket",
@@ -50,10 +51,12 @@ def main() -> None:
         first_step=arguments.first_step,
         compile=not arguments.no_compile,
     )
-    corpus = Corpus(arguments.work, read_documents(), vocab_size=SPEC.vocab_size)
-    trainer = TargetTrainer(SPEC, plan, corpus, arguments.work)
+    documents = read_documents()
+    tokenizer = kept_tokenizer(arguments.work, documents, vocab_size=SPEC.vocab_size)
+    trainee = from_scratch(SPEC, plan, tokenizer)
+    trainer = TargetTrainer(trainee, plan, Corpus(documents, tokenizer, SPEC), arguments.work)
     if not trainer.resume() and arguments.start:
-        trainer.start_from(arguments.start)
+        start_from(trainee.network, arguments.start)
     trainer.run()
 
 
