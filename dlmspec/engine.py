@@ -11,6 +11,7 @@ from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode_passes
 from dlmspec.drafters.base import Drafter
 from dlmspec.drafters.registry import fitting_drafter, make_drafter
+from dlmspec.models.assembled import assemble
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.parity import ParityCheck, ParityReport
@@ -56,7 +57,7 @@ def load(name: str | Path, *, dtype: str | torch.dtype | None = None, device: st
 
     Raises ValueError with the remedy if there is no such model, or its files are missing or damaged.
     """
-    directory = find_model(name)
+    directory = assemble(find_model(name))
     target = Target.from_directory(directory, dtype=dtype, device=device, block_length=block_length, mask_id=mask_id)
     return LanguageModel(target)
 

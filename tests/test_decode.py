@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmspec.config import DecodeConfig
-from dlmspec.decode import decode, reference_decode
+from dlmspec.decode import decode, reference_decode, reference_decode_batch
 from dlmspec.drafters import UNTRAINED
 from dlmspec.drafters.base import DraftContext, NothingKnown
 from dlmspec.drafters.oracle import Replaying
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.models.row_invariance import row_invariant
-from dlmspec.models.spec import ModelSpec
+from dlmspec.models.spec import NO_MASK, ModelSpec
 from dlmspec.models.target import Target
+from dlmspec.models.target_pass import BlockCopy
 from dlmspec.models.transformer import BlockDiffusionTransformer
 from dlmspec.order.calibration import EDGES, TokenTable
 from dlmspec.order.model import OrderConfig, OrderModel
@@ -35,12 +36,17 @@ from dlmspec.tree import DraftNode, DraftTree
 MASK, STOP = 0, 1
 
 
-def make_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop: int = STOP, seed: int = 0) -> Target:
-    """A random target whose distributions are sharp enough to have an order and soft enough to change."""
+def make_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop: int = STOP, seed: int = 0,
+                shift: bool = False, mask_id: int = MASK) -> Target:  # fmt: skip
+    """A random target whose distributions are sharp enough to have an order and soft enough to change.
+
+    `shift`: of Llama's shape, each position predicted by the row before it.
+    """
     spec = ModelSpec(
         name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4,
         intermediate_size=24, vocab_size=29, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=96,
-        tie_word_embeddings=True, block_length=block_length, mask_id=MASK, stop_ids=(stop,),
+        tie_word_embeddings=True, block_length=block_length, mask_id=mask_id, stop_ids=(stop,),
+        qk_norm=not shift, logit_shift=shift,
     )  # fmt: skip
     torch.manual_seed(seed)
     network = BlockDiffusionNetwork(spec)
@@ -102,9 +108,10 @@ def drafters() -> list:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("rule", RULES, ids=rule_name)
+@pytest.mark.parametrize("shift", [False, True], ids=["plain", "shifted"])
 @pytest.mark.parametrize("block_length", [1, 3, 8])
-def test_every_drafter_gives_the_reference_ids(block_length, rule, temperature):
-    target = make_target(block_length)
+def test_every_drafter_gives_the_reference_ids(block_length, shift, rule, temperature):
+    target = make_target(block_length, shift=shift)
     for prompt_length, early_stop in ((1, True), (block_length, False), (2 * block_length + 1, True)):
         prompt = [2 + (7 * i) % 26 for i in range(prompt_length)]
         config = DecodeConfig(
@@ -130,6 +137,7 @@ def test_every_drafter_gives_the_reference_ids(block_length, rule, temperature):
     prompt=st.lists(st.integers(2, 28), min_size=1, max_size=14),
     new=st.integers(1, 20),
     block_length=st.sampled_from([2, 5, 6]),
+    shift=st.booleans(),
     drafter=st.sampled_from(["confidence-tree", "random", "oracle-order"]),
     budget=st.integers(1, 20),
     sampling=st.sampled_from(
@@ -143,8 +151,8 @@ def test_every_drafter_gives_the_reference_ids(block_length, rule, temperature):
     ),
     noise=st.sampled_from(["step", "position"]),
 )
-def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, drafter, budget, sampling, noise):
-    target = make_target(block_length, dtype=torch.float64)
+def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, shift, drafter, budget, sampling, noise):
+    target = make_target(block_length, dtype=torch.float64, shift=shift)
     config = DecodeConfig(max_new_tokens=new, sampling=sampling, seed=seed, noise=noise)
     reference = reference_decode(target, prompt, config)
     output = decode(target, prompt, config, drafter=UNTRAINED[drafter](), budget=budget)
@@ -155,6 +163,65 @@ def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, dr
     stops = [i for i, token in enumerate(output.token_ids) if token == STOP]
     assert (output.finish_reason == "stop") == bool(stops)
     assert stops in ([], [len(output.token_ids) - 1])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("block_length", "shift"), [(1, True), (4, False), (4, True)])
+def test_a_prompt_of_a_batch_gets_the_ids_it_gets_alone(block_length, shift, temperature):
+    """Ragged prompts, lengths and seeds: some end early, and each has its own prompt riding along."""
+    target = make_target(block_length, shift=shift)
+    prompts = [[2 + (7 * i + n) % 26 for i in range(length)] for n, length in enumerate((1, 9, 4, 22, 13))]
+    configs = [
+        DecodeConfig(max_new_tokens=5 + 3 * n, seed=n, sampling=Sampling(temperature=temperature)) for n in range(5)
+    ]
+    together = dict(reference_decode_batch(target, prompts, configs))
+    assert together.keys() == set(range(5))
+    for index, (prompt, config) in enumerate(zip(prompts, configs, strict=True)):
+        alone = reference_decode(target, prompt, config)
+        assert together[index].token_ids == alone.token_ids
+        assert together[index].finish_reason == alone.finish_reason
+        assert together[index].stats.num_passes == alone.stats.num_passes
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_autoregressive_model_takes_one_pass_per_token_and_runs_no_mask(temperature):
+    target = make_target(1, shift=True, mask_id=NO_MASK, stop=-1)
+    rows = []
+    embed = target.transformer._embed
+    target.transformer._embed = lambda ids: rows.append(len(ids)) or embed(ids)  # type: ignore[method-assign]
+    config = DecodeConfig(max_new_tokens=6, sampling=Sampling(temperature=temperature))
+    prompt = [5, 9, 3, 0, 28]
+    outputs = [reference_decode(target, prompt, config, store_passes=stored) for stored in (False, True)]
+    assert outputs[0].token_ids == outputs[1].token_ids
+    assert [output.stats.num_passes for output in outputs] == [6, 6]
+    assert rows == [5, 1, 1, 1, 1, 1] * 2, "the prompt, then each token once; the last one never"
+    for make in UNTRAINED.values():
+        assert decode(target, prompt, config, drafter=make(), budget=4).token_ids == outputs[0].token_ids
+
+
+@pytest.mark.parametrize("block_length", [1, 4])
+def test_a_shifted_row_predicts_the_position_after_it(block_length):
+    """Against one plain forward of the whole text: the row before a masked position, wherever it lies."""
+    target = make_target(block_length, shift=True, dtype=torch.float64)
+    prompt = [5, 9, 3, 7, 28, 4, 11, 2]
+    seen = []
+    reference_decode(target, prompt, DecodeConfig(max_new_tokens=12, early_stop=False),
+                     observer=lambda *step: seen.append(step))  # fmt: skip
+    known = prompt[:]
+    for block, state, logits, successor in seen:
+        start = block * block_length
+        text = known[:start] + list(state.tokens)
+        cache = target.new_cache(len(text))
+        copies = [
+            BlockCopy(tuple(text[i : i + block_length]), i // block_length, tuple(range(i // block_length)))
+            for i in range(0, len(text), block_length)
+        ]
+        states = target.forward(cache, copies).hidden.flatten(0, 1)
+        rows = [start + position - 1 for position in state.masked_positions(MASK)]
+        expected = states[rows] @ target.transformer.lm_head.T
+        torch.testing.assert_close(logits.double(), expected, atol=1e-5, rtol=1e-5)
+        known[start:] = successor.tokens
+    assert len(seen) == 12
 
 
 def test_early_stop_saves_passes_and_changes_no_id():

@@ -101,7 +101,7 @@ def test_both_spellings_of_rope_and_dtype(tiny_sdar):
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"model_type": "llama"}, "sdar, qwen3"),
+        ({"model_type": "gpt2"}, "sdar, qwen3"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
         ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),

@@ -131,10 +131,10 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(corpus, tmp_pat
     broken = trainer_of(corpus, tmp_path / "broken")
     steps = iter(range(3))
 
-    def stop(forward, run=broken.train_step):
+    def stop(run=broken.train_step):
         if next(steps, None) is None:
             raise KeyboardInterrupt
-        return run(forward)
+        return run()
 
     broken.train_step = stop  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):

@@ -8,6 +8,7 @@ import torch
 from rich.table import Table
 
 from dlmspec.cli.options import add_resolved, console_for
+from dlmspec.models.assembled import assemble
 from dlmspec.models.loader import checkpoint_dtype, expected_shapes
 from dlmspec.models.row_invariance import row_invariant
 from dlmspec.models.spec import ModelSpec, read_config, spec_from_directory
@@ -48,13 +49,15 @@ def machine_table() -> Table:
 
 def model_table(arguments: argparse.Namespace) -> Table:
     """What the directory says and what follows from it."""
-    directory = find_model(arguments.model)
+    directory = assemble(find_model(arguments.model))
     config = read_config(directory)
     spec = spec_from_directory(directory, block_length=arguments.block_length, mask_id=arguments.mask_id)
     table = Table(title=str(directory), show_header=False)
     table.add_row("family", f"{spec.family} (model_type {config.get('model_type')!r})")
     table.add_row("block length", f"{spec.block_length} ({block_length_source(config, spec, arguments.block_length)})")
-    table.add_row("mask id", f"{spec.mask_id} ({mask_id_source(config, arguments.mask_id)})")
+    mask_id = f"{spec.mask_id} ({mask_id_source(config, arguments.mask_id)})"
+    table.add_row("mask id", "none (autoregressive)" if spec.is_autoregressive else mask_id)
+    table.add_row("logits", "of the row before" if spec.logit_shift else "of the position itself")
     table.add_row("stop ids", ", ".join(map(str, spec.stop_ids)) or "none")
     table.add_row("dtype of the files", str(checkpoint_dtype(directory)).removeprefix("torch."))
     table.add_row("parameters", f"{sum(map(math.prod, expected_shapes(spec).values())):,}")
@@ -66,6 +69,8 @@ def model_table(arguments: argparse.Namespace) -> Table:
 
 def block_length_source(config: dict, spec: ModelSpec, explicit: int | None) -> str:
     """Where the block length came from, in the order in which it is looked for."""
+    if spec.is_autoregressive:
+        return "autoregressive"
     if explicit is not None:
         return "given"
     for key in ("block_size", "block_length"):

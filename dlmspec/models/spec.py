@@ -10,7 +10,24 @@ from typing import Any
 
 from dlmspec.json_object import Settings, is_integer, read_json_object
 
-SUPPORTED_MODEL_TYPES = ("sdar", "qwen3")
+NO_MASK = -1  # the mask id of an autoregressive model, which has none
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a model type says beyond its numbers. An autoregressive one decodes blocks of one token, shifted."""
+
+    name: str
+    qk_norm: bool
+    autoregressive: bool = False
+
+
+FAMILIES = {
+    "sdar": Family("sdar", qk_norm=True),
+    "qwen3": Family("sdar", qk_norm=True),
+    "dlmspec_block_llama": Family("block_llama", qk_norm=False),
+    "llama": Family("llama", qk_norm=False, autoregressive=True),
+}
 SDAR_BLOCK_LENGTH = 4  # releases without a suffix; their configs carry no block_size
 SDAR_MASK_ID = 151669
 
@@ -56,11 +73,12 @@ def spec_from_directory(path: str | Path, *, block_length: int | None = None, ma
     directory = Path(path)
     config = read_config(directory)
     check_supported(config, directory)
+    family = FAMILIES[config["model_type"]]
     settings = Settings(directory / "config.json", config)
     hidden, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     vocab = settings.integer("vocab_size")
     spec = ModelSpec(
-        family="sdar",
+        family=family.name,
         hidden_size=hidden,
         num_layers=settings.integer("num_hidden_layers"),
         num_heads=heads,
@@ -76,6 +94,8 @@ def spec_from_directory(path: str | Path, *, block_length: int | None = None, ma
         mask_id=_resolve_mask_id(config, directory, mask_id, vocab),
         stop_ids=_stop_ids(config, directory),
         name=directory.resolve().name,
+        qk_norm=family.qk_norm,
+        logit_shift=family.autoregressive or settings.flag("logit_shift"),
     )
     if spec.num_heads % spec.num_kv_heads or spec.head_dim % 2:
         raise ValueError(
@@ -99,10 +119,8 @@ def read_config(directory: Path) -> dict[str, Any]:
 def check_supported(config: dict[str, Any], directory: Path) -> None:
     """Raise ValueError for model types and options whose forward pass is not the one implemented here."""
     model_type = config.get("model_type")
-    if model_type not in SUPPORTED_MODEL_TYPES:
-        raise ValueError(
-            f"{directory}: model_type {model_type!r} is not supported; supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
-        )
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(f"{directory}: model_type {model_type!r} is not supported; supported: {', '.join(FAMILIES)}")
     settings = Settings(directory / "config.json", config)
     scaling = {**settings.object("rope_scaling"), **settings.object("rope_parameters")}
     rope_type = scaling.get("rope_type", scaling.get("type", "default"))
@@ -111,6 +129,7 @@ def check_supported(config: dict[str, Any], directory: Path) -> None:
         f"rope type {rope_type!r} (only 'default')": rope_type != "default",
         "use_sliding_window true (only full attention)": settings.flag("use_sliding_window") or is_partial,
         "attention_bias true (only bias-free projections)": settings.flag("attention_bias"),
+        "mlp_bias true (only bias-free projections)": settings.flag("mlp_bias"),
         f"hidden_act {config.get('hidden_act')!r} (only 'silu')": config.get("hidden_act", "silu") != "silu",
     }
     for reason, is_refused in refused.items():
@@ -132,7 +151,17 @@ def _rope_theta(settings: Settings) -> float:
 
 
 def _resolve_block_length(config: dict[str, Any], directory: Path, explicit: int | None) -> int:
-    """Argument, then config, then the `-b16` suffix of the name, then the family's own default."""
+    """Argument, then config, then the `-b16` suffix of the name, then the family's own default.
+
+    An autoregressive model has blocks of one token, whatever its config says.
+    """
+    if FAMILIES[config["model_type"]].autoregressive:
+        if explicit not in (None, 1):
+            raise ValueError(
+                f"{directory}: a {config['model_type']} checkpoint is autoregressive, its block length is 1, "
+                f"not {explicit}; leave block_length out"
+            )
+        return 1
     configured = config.get("block_length") if config.get("block_size") is None else config["block_size"]
     is_sdar = config["model_type"].startswith("sdar")
     suffix = re.search(r"-b(8|16|32|64)(?!\d)", directory.resolve().name)
@@ -153,7 +182,9 @@ def _resolve_block_length(config: dict[str, Any], directory: Path, explicit: int
 
 
 def _resolve_mask_id(config: dict[str, Any], directory: Path, explicit: int | None, vocab_size: int) -> int:
-    """Argument, then config, then the tokenizer's mask token, then SDAR's own id."""
+    """Argument, then config, then the tokenizer's mask token, then SDAR's own id; none if autoregressive."""
+    if FAMILIES[config["model_type"]].autoregressive:
+        return NO_MASK
     found = explicit
     if found is None:
         found = config.get("mask_token_id")

@@ -78,8 +78,9 @@ class PassOutput:
         if self.chains is None:
             sources, places = self.hidden.flatten(0, 1), [self._place(copy) * length + i for copy, i in rows]
         else:
-            assert self.last_hidden is not None, "a committed row lies before the copies"
-            sources = torch.cat((self.last_hidden[None], self.hidden.flatten(0, 1)))
+            # no row lies before a text's first block; a prompt fills that position
+            before = self.hidden.new_zeros(1, self.hidden.shape[2]) if self.last_hidden is None else self.last_hidden
+            sources = torch.cat((before.view(1, -1), self.hidden.flatten(0, 1)))
             places = []
             for copy, position in rows:
                 chain = self.chains[copy]

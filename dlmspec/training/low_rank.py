@@ -1,8 +1,4 @@
-"""A small trainable change of a frozen network: low-rank terms on every linear layer, and the mask's embedding.
-
-Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685). The terms add up with the weights they change, so that what is
-decoded is a plain checkpoint again.
-"""
+"""The trainable form of a low-rank change: terms on every linear layer of a frozen network, and the mask's row."""
 
 from collections.abc import Mapping
 
@@ -10,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dlmspec.models.low_rank import MASK_ROW
 from dlmspec.training.network import BlockDiffusionNetwork
 
-MASK_ROW = "mask_embedding"
-EMBEDDING = "model.embed_tokens"
+TRAINED_ROW = "model.embed_tokens.mask_row"
 
 
 class LowRankLinear(nn.Module):
@@ -57,15 +53,15 @@ def adapt(network: BlockDiffusionNetwork, rank: int) -> None:
 def delta_of(network: BlockDiffusionNetwork) -> dict[str, Tensor]:
     """The trained tensors by name: `LAYER.delta_in`, `LAYER.delta_out` and the mask's embedding."""
     trained = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
-    trained[MASK_ROW] = trained.pop(f"{EMBEDDING}.mask_row")
+    trained[MASK_ROW] = trained.pop(TRAINED_ROW)
     return trained
 
 
-def load_delta(network: BlockDiffusionNetwork, delta: Mapping[str, Tensor]) -> None:
+def take_delta(network: BlockDiffusionNetwork, delta: Mapping[str, Tensor]) -> None:
     """Put a saved change into an adapted network of the same rank."""
     named = {name: tensor for name, tensor in delta.items() if name != MASK_ROW}
-    named[f"{EMBEDDING}.mask_row"] = delta[MASK_ROW]
-    missing, unexpected = network.load_state_dict({n: t.float() for n, t in named.items()}, strict=False)
+    named[TRAINED_ROW] = delta[MASK_ROW]
+    missing, unexpected = network.load_state_dict(named, strict=False)
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
     assert not unexpected, unexpected
     assert not trained.intersection(missing), "a change holds every trained tensor"

@@ -67,7 +67,21 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(spec.hidden_size, spec.rms_norm_eps)
         self.mlp = Mlp(spec)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def forward(self, clean: Tensor, noised: Tensor, streams: "Streams", needs_clean: bool) -> tuple[Tensor, Tensor]:
+        """Both streams one layer further, `[R, T, d]` and `[2R, T, d]`; the clean one only if it is needed after."""
+        normed = self.input_layernorm(clean)
+        clean_kv = self.self_attn.keys_values(normed, streams.rope)
+        if needs_clean:
+            queries = self.self_attn.queries(normed, streams.rope)
+            attended = F.scaled_dot_product_attention(queries, *clean_kv, streams.clean, enable_gqa=True)
+            clean = self._finish(clean, attended)
+        normed = self.input_layernorm(noised)
+        queries = self.self_attn.queries(normed, streams.rope_noised)
+        own = self.self_attn.keys_values(normed, streams.rope_noised)
+        attended = attend_noised(queries, clean_kv, own, streams.past, streams.block_length)
+        return clean, self._finish(noised, attended)
+
+    def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -86,6 +100,8 @@ class Streams:
         self.past = torch.where(same & earlier, 0.0, float("-inf")).to(dtype)[:, None, None]
         cos, sin = rope_table(spec.max_position_embeddings, spec.head_dim, spec.rope_theta)
         self.rope = cos[positions][:, None].to(dtype), sin[positions][:, None].to(dtype)
+        self.rope_noised = self.rope[0].repeat(2, 1, 1, 1), self.rope[1].repeat(2, 1, 1, 1)
+        self.block_length = spec.block_length
 
 
 def attend_noised(queries: Tensor, clean: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], past: Tensor,
@@ -137,6 +153,11 @@ class BlockDiffusionNetwork(nn.Module):
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 nn.init.zeros_(parameter)
 
+    def compile_layers(self) -> None:
+        """Compile the layers' code, once for all of them."""
+        for layer in self.model.layers:
+            layer.compile()
+
     def hidden(self, batch: Batch) -> Tensor:
         """Final hidden state that predicts every position, from the noised copy in which it is masked, `[R, T, d]`.
 
@@ -147,22 +168,9 @@ class BlockDiffusionNetwork(nn.Module):
         masks = torch.cat([batch.masked, ~batch.masked])
         tokens = batch.tokens.repeat(2, 1).masked_fill(masks, spec.mask_id)
         clean, noised = self.model.embed_tokens(batch.tokens), self.model.embed_tokens(tokens)
-        cos, sin = streams.rope
-        rope_noised = cos.repeat(2, 1, 1, 1), sin.repeat(2, 1, 1, 1)
         for number, layer in enumerate(self.model.layers):
-            assert isinstance(layer, Layer)
-            normed = layer.input_layernorm(clean)
-            clean_kv = layer.self_attn.keys_values(normed, streams.rope)
-            if spec.logit_shift or number + 1 < spec.num_layers:  # the last clean rows predict nothing else
-                queries = layer.self_attn.queries(normed, streams.rope)
-                clean = layer.finish(
-                    clean, F.scaled_dot_product_attention(queries, *clean_kv, streams.clean, enable_gqa=True)
-                )
-            normed = layer.input_layernorm(noised)
-            queries = layer.self_attn.queries(normed, rope_noised)
-            own = layer.self_attn.keys_values(normed, rope_noised)
-            attended = attend_noised(queries, clean_kv, own, streams.past, spec.block_length)
-            noised = layer.finish(noised, attended)
+            # the last layer's clean rows predict nothing but, under the shift, the first token of the next block
+            clean, noised = layer(clean, noised, streams, spec.logit_shift or number + 1 < spec.num_layers)
         first, second = noised.chunk(2)
         if spec.logit_shift:
             first, second, clean = (stream.roll(1, dims=1) for stream in (first, second, clean))

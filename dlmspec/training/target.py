@@ -241,11 +241,11 @@ class TargetTrainer:
         self.step = state["step"]
         return True
 
-    def train_step(self, forward) -> Tensor:
+    def train_step(self) -> Tensor:
         """One optimiser step; returns the loss per trained domain (NaN where the batch had none), `[4]`."""
         batch = self.packer.batch(self.step, self.plan.rows)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.trainee.autocast):
-            losses = forward(batch)
+            losses = self.trainee.network(batch)
         ((losses * batch.weights).sum() / batch.weights.sum()).backward()
         torch.nn.utils.clip_grad_norm_(self.trainee.trained_parameters(), 1.0)
         self.is_stepping = True
@@ -266,14 +266,15 @@ class TargetTrainer:
         An interrupt between two optimiser steps keeps the step that was reached, one within falls back to the last
         checkpoint.
         """
-        forward = torch.compile(self.trainee.network) if self.plan.compile else self.trainee.network
+        if self.plan.compile:
+            self.trainee.network.compile_layers()
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         saved, average = time.monotonic(), torch.full((len(TRAINED_DOMAINS),), float("nan"))
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("training", total=self.plan.num_steps, completed=self.step)
             try:
                 while self.step < self.plan.num_steps:
-                    average = running_average(average, self.train_step(forward))
+                    average = running_average(average, self.train_step())
                     text = "/".join(f"{x:.2f}" for x in average.tolist())
                     tokens = self.step * self.plan.tokens_per_step / 1e6
                     progress.update(task, completed=self.step, description=f"{tokens:.2f} M tokens, loss {text}")
