@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dlmspec.json_object import Settings, read_json_object
 from dlmspec.models.gguf_checkpoint import GgufCheckpoint, read_gguf
 from dlmspec.models.loader import WEIGHTS_NAME, save_checkpoint

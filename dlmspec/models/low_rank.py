@@ -1,4 +1,4 @@
-"""A low-rank change of a checkpoint: `LAYER.delta_out [out, r] @ LAYER.delta_in [r, in]` per matrix, and the mask's row.
+"""A low-rank change of a checkpoint: `LAYER.delta_out @ LAYER.delta_in` (`[out, r] @ [r, in]`), and the mask's row.
 
 Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685); added to the weights it leaves a plain checkpoint.
 """

@@ -5,6 +5,7 @@ its positions from 0 and sees only itself, exactly as a prompt does in decoding.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from dlmspec.bench.prompt_sets import DOMAINS
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training.corpus import Document
+from dlmspec.training.dialogues import Dialogue
 from dlmspec.training.drills import result_spans, sample_equation
 from dlmspec.training.math_problems import prompt_text, sample_problem, sample_training_problem
 
@@ -25,7 +27,7 @@ RESULT_WEIGHT = 6.0  # the digits after "=": calculated, not copied
 PADDING_WEIGHT = 0.1  # end tokens that only fill the last block, and the numbers that a drill draws at random
 HIDDEN_RESULTS = 0.75  # share of blocks whose first noised copy masks all results and their later mentions
 CHAINS = 0.4  # of the training problems
-TRAINED_DOMAINS = (*DOMAINS, "arithmetic")  # drills: counted by their results alone
+TRAINED_DOMAINS = (*DOMAINS, "arithmetic", "chat")  # arithmetic: drills, counted by their results alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,10 @@ class TokenStream:
 class RowPacker:
     """Endless supply of seeded training rows of `row_length` tokens, for the block grid and ids of `spec`."""
 
-    def __init__(self, streams: dict[str, TokenStream], tokenizer: Tokenizer, spec: ModelSpec, *, row_length: int,
-                 shares: dict[str, float], held_out: bool) -> None:  # fmt: skip
+    def __init__(self, streams: dict[str, TokenStream], dialogues: Sequence[Dialogue], tokenizer: Tokenizer,
+                 spec: ModelSpec, *, row_length: int, shares: dict[str, float], held_out: bool) -> None:  # fmt: skip
         self.streams = streams
+        self.dialogues = dialogues
         self.tokenizer = tokenizer
         self.spec = spec
         self.row_length = row_length
@@ -114,6 +117,9 @@ class RowPacker:
         if domain == "math":
             piece = self._math_piece(rng)
             return piece if len(piece.tokens) <= room else self._drill_piece(rng, room)
+        if domain == "chat":
+            piece = self._chat_piece(rng)
+            return piece if len(piece.tokens) <= room else self._drill_piece(rng, room)
         if domain == "arithmetic":
             return self._drill_piece(rng, min(room, self.block_length * rng.randint(2, 10)))
         tokens = self.streams[domain].window(rng, room)
@@ -133,6 +139,14 @@ class RowPacker:
             np.concatenate([[False] * len(prompt), is_result | is_mention, [False] * (1 + fill)]),
             DOMAINS.index("math"),
         )
+
+    def _chat_piece(self, rng: random.Random) -> Piece:
+        dialogue = self.dialogues[rng.randrange(len(self.dialogues))]
+        prompt, answer = (self.tokenizer.encode(text).ids for text in (dialogue.prompt, dialogue.answer))
+        fill = -(len(prompt) + len(answer) + 1) % self.block_length
+        tokens = np.array([*prompt, *answer, *[self.eos] * (1 + fill)], dtype=np.int64)
+        weights = [PADDING_WEIGHT] * len(prompt) + [1.0] * (len(answer) + 1) + [PADDING_WEIGHT] * fill
+        return Piece(tokens, np.array(weights), np.zeros(len(tokens), dtype=bool), TRAINED_DOMAINS.index("chat"))
 
     def _drill_piece(self, rng: random.Random, length: int) -> Piece:
         equations = [sample_equation(rng) for _ in range(1 + length // 8)]  # each has more than eight tokens

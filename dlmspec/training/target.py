@@ -8,7 +8,7 @@ with complementary masks.
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from dlmspec.models.loader import load_weights, save_checkpoint
 from dlmspec.models.spec import ModelSpec
 from dlmspec.training.batches import TRAINED_DOMAINS, Batch, RowPacker, TokenStream
 from dlmspec.training.corpus import Document
+from dlmspec.training.dialogues import Dialogue
 from dlmspec.training.network import BlockDiffusionNetwork
 from dlmspec.training.tokenizer import save_tokenizer
 
@@ -38,6 +39,7 @@ class TrainingPlan:
     row_length: int = 256
     math_share: float = 0.45  # of the rows; what is too short for a problem holds a drill
     arithmetic_share: float = 0.30
+    chat_share: float = 0.0
     matrix_rate: float = 4e-3
     other_rate: float = 4e-3
     weight_decay: float = 0.05
@@ -53,17 +55,23 @@ class TrainingPlan:
         return 2 * self.rows * self.row_length
 
     def __post_init__(self) -> None:
-        if min(self.math_share, self.arithmetic_share, 1 - self.math_share - self.arithmetic_share) < 0:
+        if min(self.shares.values()) < 0:
             raise ValueError(
-                f"math_share {self.math_share} and arithmetic_share {self.arithmetic_share} must be at least 0 and "
-                "leave the rest to code and prose"
+                f"math_share {self.math_share}, arithmetic_share {self.arithmetic_share} and chat_share "
+                f"{self.chat_share} must be at least 0 and leave the rest to code and prose"
             )
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of the rows per trained domain."""
-        text = 1.0 - self.math_share - self.arithmetic_share
-        return {"math": self.math_share, "code": text / 2, "prose": text / 2, "arithmetic": self.arithmetic_share}
+        text = 1.0 - self.math_share - self.arithmetic_share - self.chat_share
+        return {
+            "math": self.math_share,
+            "code": text / 2,
+            "prose": text / 2,
+            "arithmetic": self.arithmetic_share,
+            "chat": self.chat_share,
+        }
 
     @property
     def num_steps(self) -> int:
@@ -79,8 +87,10 @@ class TrainingPlan:
 class Corpus:
     """Packed token streams of the documents."""
 
-    def __init__(self, documents: list[Document], tokenizer: Tokenizer, spec: ModelSpec) -> None:
+    def __init__(self, documents: list[Document], tokenizer: Tokenizer, spec: ModelSpec,
+                 dialogues: Sequence[Dialogue] = ()) -> None:  # fmt: skip
         self.tokenizer = tokenizer
+        self.dialogues = dialogues
         self.spec = spec
         self.streams = {
             held_out: {
@@ -97,6 +107,7 @@ class Corpus:
     def packer(self, plan: TrainingPlan, *, held_out: bool = False) -> RowPacker:
         return RowPacker(
             self.streams[held_out],
+            [dialogue for dialogue in self.dialogues if dialogue.held_out == held_out],
             self.tokenizer,
             self.spec,
             row_length=plan.row_length,
@@ -242,7 +253,7 @@ class TargetTrainer:
         return True
 
     def train_step(self) -> Tensor:
-        """One optimiser step; returns the loss per trained domain (NaN where the batch had none), `[4]`."""
+        """One optimiser step; returns the loss per trained domain (NaN where the batch had none)."""
         batch = self.packer.batch(self.step, self.plan.rows)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.trainee.autocast):
             losses = self.trainee.network(batch)

@@ -1,0 +1,91 @@
+"""Turns SmolLM2-135M-Instruct into a block-diffusion model: `python models/smol/recipe.py --tokens 1e6`.
+
+Goes on from the checkpoint in `.cache/smol`, else from the shipped change. `--dialogues` records the answers of the
+unchanged model that `chat` is trained on.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+import dlmspec
+from dlmspec.models.assembled import base_file
+from dlmspec.models.gguf_checkpoint import read_gguf
+from dlmspec.models.low_rank import DELTA_NAME, load_delta
+from dlmspec.models.spec import ModelSpec
+from dlmspec.training.conversion import from_pretrained
+from dlmspec.training.corpus import read_documents
+from dlmspec.training.dialogues import read_dialogues, record_dialogues
+from dlmspec.training.instructions import all_instructions
+from dlmspec.training.low_rank import take_delta
+from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
+
+HERE = Path(__file__).parent
+DIALOGUES = HERE / "dialogues.jsonl"
+RANK = 30
+ROWS = 4
+SPEC = ModelSpec(
+    name="smol",
+    family="block_llama",
+    hidden_size=576,
+    num_layers=30,
+    num_heads=9,
+    num_kv_heads=3,
+    head_dim=64,
+    intermediate_size=1536,
+    vocab_size=49152,
+    rms_norm_eps=1e-5,
+    rope_theta=100_000.0,
+    max_position_embeddings=2048,  # of the training's table of rotations
+    tie_word_embeddings=True,
+    block_length=16,
+    mask_id=4,
+    stop_ids=(2, 0),
+    qk_norm=False,
+    logit_shift=True,
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=float, default=1e6, help="noised tokens in all")
+    parser.add_argument("--first-tokens", type=float, default=0, help="noised tokens that the shipped change has seen")
+    parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
+    parser.add_argument("--decay-share", type=float, default=0.1, help="of the steps, with a falling rate")
+    parser.add_argument("--work", type=Path, default=Path(".cache/smol"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dialogues", action="store_true", help="record the dialogues and stop")
+    parser.add_argument("--no-compile", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.dialogues:
+        record_dialogues(dlmspec.load("smol-ar"), all_instructions(), DIALOGUES)
+        return
+    plan = TrainingPlan(
+        tokens=int(arguments.tokens),
+        rows=ROWS,
+        math_share=0.35,
+        arithmetic_share=0.0,
+        chat_share=0.2,
+        other_rate=arguments.rate,
+        warmup_steps=8,
+        decay_share=arguments.decay_share,
+        first_step=int(arguments.first_tokens) // (2 * ROWS * 256),
+        checkpoint_seconds=600,
+        evaluation_batches=5,
+        compile=not arguments.no_compile,
+    )
+    config = json.loads((HERE / "config.json").read_text())
+    base = read_gguf(base_file(config["base"], "smol"))
+    trainee = from_pretrained(base.weights, SPEC, plan, rank=RANK)
+    corpus = Corpus(read_documents(), base.tokenizer, SPEC, read_dialogues(DIALOGUES))
+    trainer = TargetTrainer(trainee, plan, corpus, arguments.work)
+    if not trainer.resume() and (HERE / DELTA_NAME).exists():
+        take_delta(trainee.network, load_delta(HERE))
+    trainer.run()
+
+
+if __name__ == "__main__":
+    main()
