@@ -4,14 +4,19 @@ Catches: a wrong two-stream mask (a noised block that sees noised neighbours, it
 the row), positions that do not restart with a piece, masks that are not complementary, a drifted norm or rotation.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dlmspec.cache import BlockCache
+from dlmspec.models.loader import EMBEDDING_NAME
+from dlmspec.models.low_rank import merge
 from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target_pass import BlockCopy
 from dlmspec.models.transformer import BlockDiffusionTransformer
 from dlmspec.training.batches import Batch, sample_masks
+from dlmspec.training.low_rank import adapt, delta_of, take_delta
 from dlmspec.training.network import BlockDiffusionNetwork
 
 SPEC = ModelSpec(
@@ -21,9 +26,12 @@ SPEC = ModelSpec(
 )  # fmt: skip
 
 
-def random_network() -> BlockDiffusionNetwork:
+SHIFTED = replace(SPEC, qk_norm=False, logit_shift=True)
+
+
+def random_network(spec: ModelSpec) -> BlockDiffusionNetwork:
     torch.manual_seed(0)
-    network = BlockDiffusionNetwork(SPEC)
+    network = BlockDiffusionNetwork(spec)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3) if parameter.dim() == 2 else torch.nn.init.uniform_(
             parameter, 0.5, 1.5
@@ -40,36 +48,83 @@ def packed_batch(lengths: list[list[int]]) -> Batch:
     return Batch(tokens, positions, segments, torch.ones(tokens.shape), torch.zeros_like(tokens), masked)
 
 
-@pytest.mark.parametrize("first_copy", [True, False], ids=["mask", "complement"])
-def test_every_noised_block_equals_a_decoding_pass(first_copy):
-    network = random_network()
-    batch = packed_batch([[32, 16, 24], [24, 40, 8]])
+def assert_trained_as_decoded(network: BlockDiffusionNetwork, transformer: BlockDiffusionTransformer, batch: Batch,
+                              masked: torch.Tensor) -> None:  # fmt: skip
+    """Logits of the network's noised blocks against decoding passes over the same blocks."""
+    spec = network.spec
     with torch.no_grad():
         trained = network.logits(batch)
-    weights = {name: tensor.detach() for name, tensor in network.state_dict().items()}
-    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    transformer = BlockDiffusionTransformer(SPEC, weights)
-    masked = batch.masked if first_copy else ~batch.masked
     compared = 0
     for row in range(2):
         for segment in range(3):
             places = (batch.segments[row] == segment).nonzero().squeeze(-1)
-            for start in range(0, len(places), SPEC.block_length):
-                here = places[start : start + SPEC.block_length]
-                cache = BlockCache(SPEC, 96, dtype=torch.float32, device=torch.device("cpu"))
+            for start in range(0, len(places), spec.block_length):
+                here = places[start : start + spec.block_length]
+                cache = BlockCache(spec, 96, dtype=torch.float32, device=torch.device("cpu"))
                 if start:
                     transformer.prefill(cache, batch.tokens[row, places[:start]].tolist())
-                noised = batch.tokens[row, here].masked_fill(masked[row, here], SPEC.mask_id)
+                noised = batch.tokens[row, here].masked_fill(masked[row, here], spec.mask_id)
                 rows = masked[row, here].nonzero().squeeze(-1).tolist()
+                if spec.logit_shift and not start:
+                    rows = [i for i in rows if i]  # nothing predicts a text's first token
                 if not rows:
                     continue
                 output = transformer.forward(cache, [BlockCopy(tuple(noised.tolist()), 0, ())])
                 expected = output.logits(0, rows)
                 got = trained[row, here][rows]
-                kept = torch.arange(SPEC.vocab_size) != SPEC.mask_id
+                kept = torch.arange(spec.vocab_size) != spec.mask_id
                 torch.testing.assert_close(got[:, kept], expected[:, kept], atol=2e-4, rtol=1e-4)
                 compared += len(rows)
     assert compared > 40
+
+
+@pytest.mark.parametrize("spec", [SPEC, SHIFTED], ids=["plain", "shifted"])
+@pytest.mark.parametrize("first_copy", [True, False], ids=["mask", "complement"])
+def test_every_noised_block_equals_a_decoding_pass(first_copy, spec):
+    network = random_network(spec)
+    batch = packed_batch([[32, 16, 24], [24, 40, 8]])
+    weights = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    masked = batch.masked if first_copy else ~batch.masked
+    assert_trained_as_decoded(network, BlockDiffusionTransformer(spec, weights), batch, masked)
+
+
+def test_a_trained_change_is_what_the_merged_weights_decode():
+    """Catches factors the wrong way round, a forgotten layer, a mask's row that is not put back, frozen weights hit."""
+    network = random_network(SHIFTED)
+    base = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    adapt(network, rank=3)
+    batch = packed_batch([[32, 16, 24], [24, 40, 8]])
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.2)
+    for _ in range(2):
+        network(batch)[batch.positions > 0].mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    delta = {name: tensor.clone() for name, tensor in delta_of(network).items()}
+    assert len(delta) == 2 * 7 * SHIFTED.num_layers + 1
+    assert all(tensor.any() for tensor in delta.values())
+    again = random_network(SHIFTED)
+    adapt(again, rank=3)
+    take_delta(again, delta)
+    merged = {name: tensor.clone() for name, tensor in base.items()}
+    merge(merged, delta, SHIFTED.mask_id)
+    assert all(not torch.equal(merged[name], base[name]) for name in base if "norm" not in name)
+    merged["lm_head.weight"] = merged["model.embed_tokens.weight"]
+    transformer = BlockDiffusionTransformer(SHIFTED, merged)
+    for trained in (network, again):
+        assert_trained_as_decoded(trained, transformer, batch, batch.masked)
+
+
+def test_a_change_of_another_model_is_refused():
+    weights = {EMBEDDING_NAME: torch.zeros(5, 4), "a.weight": torch.zeros(3, 4)}
+    for delta, named in (
+        ({"a.delta_out": torch.ones(3, 2)}, "a.delta_in"),
+        ({"b.delta_out": torch.ones(3, 2), "b.delta_in": torch.ones(2, 4)}, "b.weight"),
+        ({"a.delta_out": torch.ones(4, 2), "a.delta_in": torch.ones(2, 4)}, "a.weight"),
+        ({"mask_embedding": torch.ones(3)}, EMBEDDING_NAME),
+    ):
+        with pytest.raises(ValueError, match=named):
+            merge(weights, delta, 1)
 
 
 def test_masks_are_uniform_in_number_and_ragged_blocks_complement():

@@ -7,29 +7,43 @@ questions are spliced from two problems.
 import json
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from dlmspec.atomic import write_text
 from dlmspec.bench.prompt_sets import DOMAINS
+from dlmspec.models.target import Target
+from dlmspec.training.batches import TokenStream
 from dlmspec.training.corpus import read_documents
+from dlmspec.training.dialogues import Dialogue
 from dlmspec.training.math_problems import prompt_text, sample_training_problem
-from dlmspec.training.target import Corpus
 
 PROMPT_TOKENS = (48, 128)
 
 
-def write_prompts(path: Path, work: Path, per_domain: int, seed: int) -> None:
-    """`per_domain` training prompts of each domain, interleaved, as JSONL."""
-    corpus, rng = Corpus(work, read_documents()), random.Random(seed)
-    rows = []
+def write_prompts(path: Path, target: Target, per_domain: int, seed: int,
+                  dialogues: Sequence[Dialogue] = ()) -> None:  # fmt: skip
+    """`per_domain` training prompts of each domain, interleaved, as JSONL; those of `chat` if there are dialogues."""
+    rng, rows = random.Random(seed), []
+    tokenizer = Tokenizer.from_file(str(target.tokenizer_path / "tokenizer.json"))
+    documents = [document for document in read_documents() if not document.held_out]
+    streams = {
+        domain: TokenStream([d for d in documents if d.domain == domain], tokenizer, target.spec.stop_ids[0])
+        for domain in ("code", "prose")
+    }
+    talks = [dialogue for dialogue in dialogues if not dialogue.held_out]
     for number in range(per_domain):
         for domain in DOMAINS:
             if domain == "math":
                 prompt = prompt_text(spliced_question(rng) if number % 2 else sample_training_problem(rng))
             else:
-                window = corpus.streams[False][domain].window(rng, rng.randint(*PROMPT_TOKENS))
-                prompt = corpus.tokenizer.decode(window.tolist())
+                window = streams[domain].window(rng, rng.randint(*PROMPT_TOKENS))
+                prompt = tokenizer.decode(window.tolist())
             rows.append({"id": f"{domain}-{number}", "prompt": prompt})
+        if number < len(talks):
+            rows.append({"id": f"chat-{number}", "prompt": talks[number].prompt})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
