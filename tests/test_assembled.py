@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 import dlmspec
+from dlmspec.cli import main
 from dlmspec.models import assembled
 from dlmspec.models.assembled import assemble, sha256
 from dlmspec.models.gguf_checkpoint import read_gguf
@@ -132,6 +133,16 @@ def test_text_is_split_into_digits_words_and_control_tokens(shipped):
     ]  # fmt: skip
     assert lm.decode_text(lm.encode("ab12 c")) == "ab12 c"
     assert lm.encode([{"role": "user", "content": "ab"}]) == [WORDS.index("ab")]
+
+
+def test_the_command_line_puts_a_message_into_the_chat_template(shipped, capsys):
+    for flags in (["--chat"], []):
+        assert main(["generate", str(shipped), "abc", *flags, "--max-new-tokens", "3", "--compare", "--json", "-"]) == 0
+        row = json.loads(capsys.readouterr().out)["rows"][0]
+        assert row["identical"]
+        assert row["num_passes"] == len(row["token_ids"]), "one pass per token, with store passes or without"
+    assert main(["doctor", str(shipped)]) == 0
+    assert "none (autoregressive)" in capsys.readouterr().out
 
 
 def test_a_change_is_merged_and_another_change_is_another_model(model, shipped, tmp_path):

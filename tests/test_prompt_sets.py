@@ -13,8 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dlmspec.bench.prompt_sets import SETS, Prompt, domain_name, load_prompts
 from dlmspec.training.corpus import Document
+from dlmspec.training.instructions import all_instructions
 from dlmspec.training.math_problems import TEMPLATES, is_held_out_question, sample_training_problem
-from dlmspec.training.prompts import MAX_TOKENS, build_prompt_sets, code_prompts, math_prompts
+from dlmspec.training.prompts import MAX_TOKENS, build_prompt_sets, chat_prompts, code_prompts, math_prompts
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,6 +68,17 @@ def test_trained_templates_are_asked_with_numbers_that_training_leaves_out():
     assert not any(is_held_out_question(sample_training_problem(rng).question) for _ in range(2000))
 
 
+def test_chat_asks_about_held_out_topics_only():
+    """A topic is held out whole: what is trained on never names it in the same kind of question."""
+    prompts = load_prompts("chat")
+    assert prompts == [Prompt(**row) for row in chat_prompts()], "a stale file differs"
+    assert all(prompt.chat for prompt in prompts)
+    topics = {held: {i.name.partition("#")[0] for i in all_instructions() if i.held_out == held} for held in (0, 1)}
+    assert not topics[0] & topics[1]
+    assert {prompt.id.removeprefix("chat/").partition("#")[0] for prompt in prompts} == topics[1]
+    assert prompts[0].content == [{"role": "user", "content": prompts[0].prompt}]
+
+
 def test_prose_is_half_bible():
     names = [source(prompt) for prompt in load_prompts("prose")]
     assert sum(name.startswith("prose/kjv/") for name in names) * 2 == len(names)
@@ -102,7 +114,8 @@ def test_building_writes_what_the_reader_reads(tmp_path: Path):
     documents = make_documents()
     tokenizer = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    assert build_prompt_sets(documents, tokenizer, tmp_path) == dict.fromkeys(SETS, 240)
+    counts = build_prompt_sets(documents, tokenizer, tmp_path)
+    assert counts == {**dict.fromkeys(SETS, 240), "chat": len(chat_prompts())}
     names = {document.name for document in documents if document.held_out}
     for domain in ("code", "prose"):
         prompts = load_prompts(tmp_path / f"{domain}.jsonl")
@@ -125,7 +138,14 @@ def test_unknown_prompts_are_named_with_the_known():
 
 @pytest.mark.parametrize(
     "line",
-    ["{", "3", '{"id": "a"}', '{"id": "a", "prompt": ""}', '{"id": "a", "prompt": "p", "answer": "7"}'],
+    [
+        "{",
+        "3",
+        '{"id": "a"}',
+        '{"id": "a", "prompt": ""}',
+        '{"id": "a", "prompt": "p", "answer": "7"}',
+        '{"id": "a", "prompt": "p", "chat": 1}',
+    ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str):
     path = tmp_path / "own.jsonl"

@@ -1,29 +1,41 @@
 """The prompts of the benchmark: the held-out sets that ship with the package, or a file of the user's.
 
-A file holds one JSON object a line: `id`, `prompt` and, where one answer is right, the integer `answer`.
+A file holds one JSON object a line: `id`, `prompt`; where one answer is right, the integer `answer`; and `chat: true`
+where the prompt is a user's message, which a model reads by its chat template.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dlmspec.models.target import Target
 from dlmspec.request import check_request
 
 DOMAINS = ("math", "code", "prose")
-SETS = (*DOMAINS, "math-known")  # math-known: trained templates with held-out numbers, for accuracy only
+# chat: instructions, for models with a chat template; math-known: trained templates with held-out numbers
+SETS = (*DOMAINS, "chat", "math-known")
 _DIRECTORY = Path(__file__).parent / "prompts"
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt; `answer` is the right answer of a word problem, else None; `place` its file and line."""
+    """One prompt; `answer` is the right answer of a word problem, else None; `place` its file and line.
+
+    `chat`: the prompt is a user's message.
+    """
 
     id: str
     prompt: str
     answer: int | None = None
+    chat: bool = False
     place: str = field(default="", compare=False)
+
+    @property
+    def content(self) -> str | list[dict[str, str]]:
+        """What a model is given: text, or chat messages."""
+        return [{"role": "user", "content": self.prompt}] if self.chat else self.prompt
 
 
 def load_prompts(domain_or_path: str | Path, limit: int | None = None) -> list[Prompt]:
@@ -44,7 +56,7 @@ def load_prompts(domain_or_path: str | Path, limit: int | None = None) -> list[P
     return prompts[:limit]
 
 
-def encode_prompts(prompts: Sequence[Prompt], encode: Callable[[str], list[int]], target: Target,
+def encode_prompts(prompts: Sequence[Prompt], encode: Callable[[Any], list[int]], target: Target,
                    max_new_tokens: int) -> list[list[int]]:  # fmt: skip
     """Ids of the prompts, all checked before any is decoded.
 
@@ -53,7 +65,7 @@ def encode_prompts(prompts: Sequence[Prompt], encode: Callable[[str], list[int]]
     rows = []
     for prompt in prompts:
         try:
-            ids = encode(prompt.prompt)
+            ids = encode(prompt.content)
             check_request(target, ids, max_new_tokens)
         except ValueError as error:
             raise ValueError(f"prompt {prompt.id!r} ({prompt.place}): {error}") from error
@@ -90,4 +102,7 @@ def _parse(line: str, place: str) -> Prompt:
     answer = row.get("answer")
     if answer is not None and (not isinstance(answer, int) or isinstance(answer, bool)):
         raise ValueError(f"{place}: 'answer' is {answer!r}; it must be an integer or absent")
-    return Prompt(row["id"], row["prompt"], answer, place)
+    chat = row.get("chat", False)
+    if not isinstance(chat, bool):
+        raise ValueError(f"{place}: 'chat' is {chat!r}; it must be true, false or absent")
+    return Prompt(row["id"], row["prompt"], answer, chat, place)

@@ -1,6 +1,7 @@
 """`generate` and `demo`: answers, and the table that shows what speculation saved."""
 
 import argparse
+from collections.abc import Sequence
 
 from rich.table import Table
 
@@ -18,7 +19,7 @@ from dlmspec.cli.options import (
     write_json,
 )
 from dlmspec.decode import decode, reference_decode
-from dlmspec.engine import DEFAULT_BUDGET, Generation, LanguageModel, load, make_config
+from dlmspec.engine import DEFAULT_BUDGET, Generation, LanguageModel, Prompt, load, make_config
 from dlmspec.provenance import build_meta
 from dlmspec.request import DecodeOutput
 
@@ -39,6 +40,7 @@ def register(commands) -> None:
     parser.add_argument("--stop-strings", action="append", default=[], metavar="TEXT", help="end here; repeatable")
     parser.add_argument("--drafter", default="auto")
     parser.add_argument("--budget", type=int, default=DEFAULT_BUDGET)
+    parser.add_argument("--chat", action="store_true", help="the prompt is a message, put into the chat template")
     parser.add_argument("--compare", action="store_true", help="decode by the reference too, and compare")
     add_rule(parser)
     add_json(parser)
@@ -65,8 +67,9 @@ def run_generate(arguments: argparse.Namespace) -> int:
         "noise": arguments.noise,
         "seed": arguments.seed,
     }
+    prompt = [{"role": "user", "content": arguments.prompt}] if arguments.chat else arguments.prompt
     out = lm.generate(
-        arguments.prompt, drafter=arguments.drafter, budget=arguments.budget, stop_strings=arguments.stop_strings,
+        prompt, drafter=arguments.drafter, budget=arguments.budget, stop_strings=arguments.stop_strings,
         **options,
     )  # fmt: skip
     console = console_for(arguments.json)
@@ -87,7 +90,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
     }
     identical = True
     if arguments.compare:
-        name, text, reference = decode_by_reference(lm, arguments, options)
+        name, text, reference = decode_by_reference(lm, prompt, arguments.stop_strings, options)
         identical = reference.token_ids == out.token_ids
         console.print(text, markup=False)
         table = comparison_table()
@@ -99,14 +102,14 @@ def run_generate(arguments: argparse.Namespace) -> int:
     return 0 if identical else 1
 
 
-def decode_by_reference(lm: LanguageModel, arguments: argparse.Namespace,
+def decode_by_reference(lm: LanguageModel, prompt: Prompt, stop_strings: Sequence[str],
                         options: dict) -> tuple[str, str, Decoded]:  # fmt: skip
     """What to call it, its text and itself. Only the folded one ends at a stop string, so there it is the folded."""
-    if arguments.stop_strings:
-        out = lm.generate(arguments.prompt, drafter="none", stop_strings=arguments.stop_strings, **options)
+    if stop_strings:
+        out = lm.generate(prompt, drafter="none", stop_strings=stop_strings, **options)
         return "reference, folded", out.text, out
     config = make_config(**options)
-    output = reference_decode(lm.target, lm.encode(arguments.prompt), config, store_passes=True)
+    output = reference_decode(lm.target, lm.encode(prompt), config, store_passes=True)
     return "reference", lm.decode_text(output.token_ids), output
 
 

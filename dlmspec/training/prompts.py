@@ -1,9 +1,10 @@
 """Builds the held-out prompt sets of the benchmark: word problems, code and prose that training never saw.
 
-`python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `{math,math-known,code,prose}.jsonl`.
-`math` holds templates that training never saw, `math-known` trained templates with held-out numbers.
-Ids name the source (`math/TEMPLATE#n`, `code/FILE#n`, `prose/CHAPTER#n`). The first prompts of every file are
-spread over its sources, so that a limit keeps the mixture.
+`python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `{math,math-known,code,prose,chat}.jsonl`.
+`math` holds templates that training never saw, `math-known` trained templates with held-out numbers, `chat`
+instructions about topics that training never asks about. Ids name the source (`math/TEMPLATE#n`, `code/FILE#n`,
+`prose/CHAPTER#n`, `chat/KIND/TOPIC#n`). The first prompts of every file are spread over its sources, so that a limit
+keeps the mixture.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from tokenizers import Tokenizer
 
 from dlmspec.atomic import write_text
 from dlmspec.training.corpus import Document, read_documents
+from dlmspec.training.instructions import all_instructions
 from dlmspec.training.math_problems import TEMPLATES, Template, generate_problem, is_held_out_question, prompt_text
 
 NUM_PROMPTS = 240
@@ -40,6 +42,7 @@ def build_prompt_sets(documents: Sequence[Document], tokenizer: Tokenizer, direc
         "math-known": math_prompts(NUM_PROMPTS, [template for template in TEMPLATES if not template.held_out]),
         "code": code_prompts(documents, tokenizer, NUM_PROMPTS),
         "prose": prose_prompts(documents, tokenizer, NUM_PROMPTS),
+        "chat": chat_prompts(),
     }
     directory.mkdir(parents=True, exist_ok=True)
     for domain, prompts in sets.items():
@@ -86,6 +89,17 @@ def prose_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: in
         _spread(others, tokenizer, count // 2, seed),
     ]
     return [halves[index % 2][index // 2] for index in range(count)]
+
+
+def chat_prompts() -> list[dict]:
+    """All instructions about held-out topics, in a seeded order, topics spread: `id`, `prompt`, `chat`."""
+    queues: dict[str, list[dict]] = {}
+    for instruction in all_instructions():
+        if instruction.held_out:
+            row = {"id": f"chat/{instruction.name}", "prompt": instruction.text, "chat": True}
+            queues.setdefault(row["id"].rpartition("#")[0], []).append(row)
+    longest = max(map(len, queues.values()))
+    return [queue[number] for number in range(longest) for queue in queues.values() if number < len(queue)]
 
 
 def write_prompts(path: Path, prompts: Sequence[dict]) -> None:
