@@ -114,7 +114,9 @@ def test_greedy_decoding_equals_transformers(model, shipped):
             torch.tensor([prompt]), max_new_tokens=24, do_sample=False, pad_token_id=0,
             attention_mask=torch.ones(1, length, dtype=torch.long),
         )[0, length:]  # fmt: skip
-        assert list(lm.generate(prompt, max_new_tokens=24, drafter="none").token_ids) == expected.tolist()
+        out = lm.generate(prompt, max_new_tokens=24)
+        assert list(out.token_ids) == expected.tolist()
+        assert out.drafter == "none"
 
 
 def test_rotary_rows_equal_transformers_own_reading(model, shipped, tmp_path):

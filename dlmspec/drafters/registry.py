@@ -32,7 +32,12 @@ def make_drafter(kind: str | Path, target: str) -> Drafter:
 
 
 def fitting_drafter(target: str, rule: CommitRule, block_length: int) -> Drafter:
-    """`spot` where it is shipped for the target and the rule commits one position per step, else `confidence`."""
+    """`spot` where it is shipped for the target and the rule commits one position per step, else `confidence`.
+
+    Blocks of one token leave nothing stale to read: `none`.
+    """
+    if block_length == 1:
+        return make_drafter("none", target)
     if commits_one_by_confidence(rule, 0, block_length) and drafter_for(target) is not None:
         return make_drafter("spot", target)
     return make_drafter("confidence", target)
