@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from dlmspec import load
 from dlmspec.cli import build_parser, main
-from dlmspec.cli.options import rules_from
+from dlmspec.cli.options import progress_bar, rules_from
 from dlmspec.drafters.adversarial import RandomDrafter
 from dlmspec.drafters.confidence import ConfidenceDrafter
 from dlmspec.request import Request
@@ -341,3 +341,12 @@ def test_an_interrupt_ends_quietly(capsys, monkeypatch):
     code, _, err = run(capsys, "generate", "pocket", "hi")
     assert code == 130
     assert err == "dlmspec: interrupted\n"
+
+
+def test_a_long_run_without_a_terminal_says_how_far_it_is(capsys, monkeypatch):
+    with progress_bar(9) as show:
+        show(3, "decodes compared")
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr("dlmspec.cli.options.SECONDS_BETWEEN_LINES", -1.0)
+        show(4, "decodes [compared]")
+    assert capsys.readouterr().err == "4 of 9: decodes [compared]\n"

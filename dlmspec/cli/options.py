@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from dlmspec.rules import RULES, CommitRule, make_rule, rule_options
 from dlmspec.step import CONFIDENCES
 
 T = TypeVar("T")
+SECONDS_BETWEEN_LINES = 60.0
 RULE_OPTIONS = ("threshold", "gamma", "factor", "denoising_steps")
 
 
@@ -160,13 +162,21 @@ def console_for(json_path: str | None = None) -> Console:
 
 @contextmanager
 def progress_bar(total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A bar on stderr; call it with the steps done in all, a word on what is being done, and a total learnt late."""
+    """A bar on stderr; call it with the steps done in all, a word on what is being done, and a total learnt late.
+
+    Where stderr is no terminal, a line now and then.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
+    said = time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
 
         def show(done: int, text: str, total: int | None = None) -> None:
+            nonlocal said
             progress.update(task, completed=done, description=text, total=total)
+            if not console.is_terminal and time.monotonic() - said > SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                console.print(f"{done} of {progress.tasks[0].total or '?'}: {text}", markup=False, highlight=False)
 
         yield show
