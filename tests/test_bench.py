@@ -226,6 +226,26 @@ def test_prompts_must_fit_the_answers_too(target: Target, tmp_path: Path):
         run_bench(**settings, accuracy=True, decode_text=lambda ids: "3")
 
 
+def test_counting_passes_alone_gives_the_same_passes_on_a_busy_machine(target: Target, monkeypatch):
+    """Catches a folded reference that is decoded per configuration all the same, and times that mean nothing."""
+    busy = MachineLoad((ProcessLoad(72, "trainer", 97.0),), (1.0, 1.0, 1.0))
+    monkeypatch.setattr("dlmspec.bench.run.machine_load", lambda: busy)
+    decodes = []
+
+    def counted(*arguments, **options):
+        decodes.append(options)
+        return reference_decode(*arguments, **options)
+
+    timed = bench(target, budgets=[2, 4])
+    rows = bench(target, budgets=[2, 4], allow_busy=False, passes_only=True, decoders=Decoders(reference=counted))
+    assert [(row.passes, row.passes_reference, row.samples) for row in rows] == [
+        (row.passes, row.passes_reference, row.samples) for row in timed
+    ]
+    assert all(row.wall_ratio is row.seconds is row.drafter_share is None for row in rows)
+    assert all(row.exact_match == 1.0 for row in rows)
+    assert len(decodes) == 1 + 2 * 2, "the warm-up, then each prompt with store passes and folded"
+
+
 def test_end_to_end(target: Target, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dlmspec.bench.accuracy.MAX_NEW_TOKENS", 12)
     seen: list[tuple[int, int, str]] = []

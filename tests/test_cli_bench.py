@@ -45,17 +45,17 @@ class Interrupter:
         self.after, self.original = after, Meter.trials
         self.seen: list[tuple[float, str]] = []
 
-    def __call__(self, meter, cell, drafter, budget, references):
+    def __call__(self, meter, cell, configuration, references, *, is_timed):
         if len(self.seen) == self.after:
             raise KeyboardInterrupt
-        self.seen.append((cell.config.sampling.temperature, drafter.name))
-        return self.original(meter, cell, drafter, budget, references)
+        self.seen.append((cell.config.sampling.temperature, configuration[0].name))
+        return self.original(meter, cell, configuration, references, is_timed=is_timed)
 
 
 def bench_with(capsys, monkeypatch, spy: Interrupter, *argv: str) -> tuple[int, str, str]:
     """A `bench` of one commit whose trials go through `spy`."""
     with monkeypatch.context() as patch:
-        patch.setattr("dlmspec.bench.measure.Meter.trials", lambda *given: spy(*given))
+        patch.setattr("dlmspec.bench.measure.Meter.trials", lambda *given, is_timed: spy(*given, is_timed=is_timed))
         patch.setattr("dlmspec.provenance.git_commit", lambda: "abc")
         patch.setattr("sys.argv", ["dlmspec", *argv])
         return run(capsys, *argv)

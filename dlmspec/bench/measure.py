@@ -1,8 +1,7 @@
 """Runs the decodes of one benchmark cell, reference and configuration prompt by prompt.
 
 Knows nothing of rows or tables. Time is what a decode says of itself (`stats.seconds`), with the garbage
-collector at rest. Oracles replay the reference before they start, so they are never timed and share one
-folded reference.
+collector at rest. What is not timed shares one folded reference.
 """
 
 import gc
@@ -15,8 +14,6 @@ from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters.base import Drafter
 from dlmspec.models.target import Target
 from dlmspec.request import DecodeOutput
-
-ORACLES = ("oracle", "oracle-order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +72,10 @@ class Meter:
             self.advance()
         return References(tuple(store), tuple(folded))
 
-    def trials(self, cell: Cell, drafter: Drafter, budget: int, references: References) -> list[Trial]:
-        """Every prompt by the folded reference and then by the configuration."""
-        is_timed = drafter.name not in ORACLES
+    def trials(self, cell: Cell, configuration: tuple[Drafter, int], references: References, *,
+               is_timed: bool) -> list[Trial]:  # fmt: skip
+        """Every prompt by the configuration (drafter, budget); if timed, each after the folded reference."""
+        drafter, budget = configuration
         if is_timed:
             self.speculative(cell.prompts[0], warm_up(cell.config, self.target), drafter, budget)
         trials = []

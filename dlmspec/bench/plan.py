@@ -12,6 +12,7 @@ from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.step import Sampling
 
 NO_DRAFTER = "none"
+ORACLES = ("oracle", "oracle-order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class BenchPlan:
     limit: int = 20
     max_new_tokens: int = 64
     seed: int = 0
+    passes_only: bool = False  # no times: right on a busy machine, and the folded reference is decoded only once
 
     def __post_init__(self) -> None:
         for name in ("prompts", "drafters", "budgets", "temperatures"):
@@ -43,6 +45,10 @@ class BenchPlan:
             raise ValueError(f"a budget must be at least 1 (the current state), got {min(self.budgets)}")
         for temperature in self.temperatures:
             self.config(temperature)
+
+    def is_timed(self, drafter: str) -> bool:
+        """Whether seconds are measured; an oracle's say nothing."""
+        return not self.passes_only and drafter not in ORACLES
 
     def config(self, temperature: float) -> DecodeConfig:
         """The decode of every measured configuration at this temperature; early stop off on both sides."""

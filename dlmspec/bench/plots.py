@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlmspec.atomic import replacing
-from dlmspec.bench.measure import ORACLES
+from dlmspec.bench.plan import ORACLES
 from dlmspec.bench.rows import BenchRow
 
 if TYPE_CHECKING:

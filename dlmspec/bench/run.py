@@ -7,7 +7,7 @@ from typing import Any
 from dlmspec.bench.accuracy import MAX_NEW_TOKENS, Examiner, has_answers, with_accuracy
 from dlmspec.bench.busy import check_idle, machine_load
 from dlmspec.bench.gate import gated
-from dlmspec.bench.measure import ORACLES, Cell, Decoders, Meter
+from dlmspec.bench.measure import Cell, Decoders, Meter
 from dlmspec.bench.plan import BenchPlan
 from dlmspec.bench.prompt_sets import Prompt, domain_name, encode_prompts, load_prompts
 from dlmspec.bench.rows import BenchRow, Label, aggregate
@@ -76,9 +76,10 @@ class BenchRun:
         for name, budget in missing:
             self.now = f"{label.domain} T={label.temperature:g} {name}/{budget}"
             drafter = self.drafters[name]
-            trials = self.meter.trials(cell, drafter, budget, references)
+            is_timed = self.plan.is_timed(name)
+            trials = self.meter.trials(cell, (drafter, budget), references, is_timed=is_timed)
             named = replace(label, drafter=name, budget=budget)
-            row = aggregate(named, trials, is_timed=drafter.name not in ORACLES)
+            row = aggregate(named, trials, is_timed=is_timed)
             if examiner is not None and answers is not None:
                 row = with_accuracy(row, examiner.speculative(cell.config, drafter, budget), answers)
             yield gated(row)
@@ -104,9 +105,9 @@ def run_bench(
     Rows `kept` of an earlier run of the same plan are not measured again; `on_row` gets each new one at once.
 
     `plan` are the fields of `BenchPlan`: prompts (domains or `.jsonl` files), drafters, budgets,
-    temperatures, rule, sampling, noise, cache, limit, max_new_tokens, seed. `make_drafter` loads a drafter
+    temperatures, rule, sampling, noise, cache, limit, max_new_tokens, seed, passes_only. `make_drafter` loads a drafter
     by its name; `accuracy` also decodes word problems to their end and needs `decode_text`. Raises
-    ValueError for a plan that cannot be, and on a busy machine unless `allow_busy`.
+    ValueError for a plan that cannot be, and on a busy machine unless `allow_busy` or `passes_only`.
     """
     options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plan.items()}
     checked = BenchPlan(**options)
@@ -118,7 +119,7 @@ def run_bench(
         for domain, prompts in prompt_sets.items()
     }
     drafters = {name: make_drafter(name) for name in checked.drafters}
-    check_idle(machine_load(), allow_busy=allow_busy)
+    check_idle(machine_load(), allow_busy=allow_busy or checked.passes_only)
     run = BenchRun(checked, target, model_name or target.spec.name, drafters, decoders or Decoders(), progress, kept)
     rows = [*kept]
     for row in run.rows(prompt_sets, ids, decode_text if accuracy else None):

@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlmspec.bench.compare import Comparison, compare
-from dlmspec.bench.measure import ORACLES
-from dlmspec.bench.plan import NO_DRAFTER
+from dlmspec.bench.plan import NO_DRAFTER, ORACLES
 from dlmspec.bench.rows import BenchRow
 from dlmspec.bench.stale import StaleRow
 

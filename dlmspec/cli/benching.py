@@ -46,6 +46,7 @@ def register(commands) -> None:
     parser.add_argument("--stale", action="store_true", help="report stale tokens and next-commit accuracy instead")
     parser.add_argument("--plots", metavar="DIR", help="draw passes over budgets")
     parser.add_argument("--allow-busy", action="store_true", help="measure although other processes run")
+    parser.add_argument("--passes-only", action="store_true", help="count passes, measure no times: much faster")
     add_rule(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -123,6 +124,7 @@ def measure(arguments: argparse.Namespace, lm: LanguageModel, report: BenchRepor
             rule=rule,
             sampling=Sampling(confidence=arguments.confidence),
             noise=arguments.noise,
+            passes_only=arguments.passes_only,
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,
