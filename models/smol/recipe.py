@@ -77,7 +77,7 @@ def main() -> None:
         evaluation_batches=5,
         compile=not arguments.no_compile,
     )
-    config = json.loads((HERE / "config.json").read_text())
+    config = json.loads((HERE.parent / "smol-ar" / "config.json").read_text())
     base = read_gguf(base_file(config["base"], "smol"))
     trainee = from_pretrained(base.weights, SPEC, plan, rank=RANK)
     corpus = Corpus(read_documents(), base.tokenizer, SPEC, read_dialogues(DIALOGUES))
