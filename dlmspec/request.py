@@ -112,6 +112,7 @@ class Request:
         if self.is_finished or not self.law.is_final(state):
             return
         self.finished.extend(state.tokens)
+        assert self.pending is None, "a finished block is stored before the next one ends"
         self.pending = state.tokens
         self.block += 1
         self.root = self.fresh_state(self.block)

@@ -200,7 +200,9 @@ class ScoredStates:
         def is_of_use(scored: Scored) -> bool:
             if scored.chain:
                 return agree(frozenset(enumerate(scored.chain[0])), self._root)
-            return scored.state.step >= root.step and agree(scored.commits, self._root)
+            # a final state is the same whatever step reached it, and what was scored behind it needs its rows
+            is_ahead = scored.state.step >= root.step or self.request.law.is_final(scored.state)
+            return is_ahead and agree(scored.commits, self._root)
 
         self.entries = {key: scored for key, scored in self.entries.items() if is_of_use(scored)}
         for scored in self.entries.values():
