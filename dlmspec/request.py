@@ -153,8 +153,8 @@ def check_prompt(prompt_ids: list[int], mask_id: int, vocab_size: int) -> None:
     """Raises ValueError for an empty prompt, a mask id in it, or an id outside the vocabulary."""
     if not prompt_ids:
         raise ValueError("the prompt is empty; give at least one token")
-    if mask_id in prompt_ids:
-        raise ValueError(f"the prompt holds the mask id {mask_id} at position {prompt_ids.index(mask_id)}; remove it")
     outside = [token for token in prompt_ids if not 0 <= token < vocab_size]
     if outside:
         raise ValueError(f"token id {outside[0]} is outside the vocabulary of {vocab_size}; use this model's tokenizer")
+    if mask_id in prompt_ids:
+        raise ValueError(f"the prompt holds the mask id {mask_id} at position {prompt_ids.index(mask_id)}; remove it")

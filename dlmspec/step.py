@@ -131,8 +131,7 @@ def denoise_step(states: Sequence[BlockState], logits: Tensor, gumbel: Tensor | 
     assert all(counts), "a state without masks has no successor"
     if len(logits) != sum(counts):
         raise ValueError(f"got {len(logits)} rows of logits for {sum(counts)} masked positions; pass one row for each")
-    suppressed = mask_id if mask_id >= 0 else None
-    scores = score(logits, gumbel, sampling, mask_id=suppressed, with_entropy=rule.needs_entropy)
+    scores = score(logits, gumbel, sampling, mask_id=mask_id, with_entropy=rule.needs_entropy)
     masked = torch.tensor([state.tokens for state in states], device=logits.device) == mask_id
     return commit(_scattered(scores, masked), states, rule, mask_id)
 
@@ -149,7 +148,8 @@ def _suppressed(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tens
     # A maximum is NaN if any entry is, so one pass over V finds NaN and +inf.
     if not bool((rows.amax(-1) < math.inf).all()):
         raise ValueError(f"logits contain NaN or infinity ({logits.dtype}): run the model in bfloat16 or float32")
-    excluded = sampling.suppress_tokens if mask_id is None else (*sampling.suppress_tokens, mask_id)
+    has_mask = mask_id is not None and mask_id >= 0
+    excluded = (*sampling.suppress_tokens, mask_id) if has_mask else sampling.suppress_tokens
     if excluded:
         if max(excluded) >= vocab_size:
             raise ValueError(f"token id {max(excluded)} to suppress is not in the vocabulary of {vocab_size}")

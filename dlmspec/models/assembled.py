@@ -5,7 +5,6 @@ the user's cache, and its checksum is compared at each use: a damaged copy is ma
 """
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -34,13 +33,13 @@ def assemble(directory: Path, cache: Path | None = None) -> Path:
     if "base" not in config:
         return directory
     base = Settings(path, Settings(path, config).object("base"))
-    source = base_file(base.content, directory.name)
     parts = [json.dumps(config, sort_keys=True), str(LAYOUT)]
     if (directory / DELTA_NAME).is_file():
         parts.append(sha256(directory / DELTA_NAME))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     made = (user_cache() if cache is None else cache) / key / directory.name
     if not is_whole(made):
+        source = base_file(base.content, directory.name)
         if (found := sha256(source)) != base.content["sha256"]:
             raise ValueError(f"{source}: its checksum is {found}, not {base.content['sha256']}; install it again")
         try:

@@ -1,6 +1,6 @@
 """Checkpoint files: read them into a checked state dict, write them atomically.
 
-Knows the public tensor names of the Qwen3-shaped families; knows nothing of the forward pass.
+Knows the public tensor names of the Qwen3- and Llama-shaped families; knows nothing of the forward pass.
 """
 
 import json

@@ -71,7 +71,7 @@ def record_dialogues(lm: "LanguageModel", instructions: Sequence[Instruction], p
 def read_dialogues(path: Path) -> list[Dialogue]:
     """The dialogues of a file. Raises ValueError with the line that is none."""
     dialogues = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
         try:
             dialogues.append(Dialogue(**json.loads(line)))
         except (ValueError, TypeError) as error:

@@ -138,7 +138,7 @@ class Body(nn.Module):
 
 
 class BlockDiffusionNetwork(nn.Module):
-    """Tied-head block-diffusion LM for training; `state_dict()` has the public Qwen3 key names."""
+    """Tied-head block-diffusion LM for training; `state_dict()` has the public key names."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()

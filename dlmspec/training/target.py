@@ -1,4 +1,4 @@
-"""Trains a block-diffusion target from scratch: data, optimiser, schedule, checkpoints, export.
+"""Trains a block-diffusion target, fresh or from other weights: data, optimiser, schedule, checkpoints, export.
 
 Checkpoints hold everything that the next step depends on, so an interrupted run goes on where it stopped; the
 batches are a pure function of the step. Tokens are counted as noised tokens: every token of text is noised twice,
