@@ -148,8 +148,9 @@ def _suppressed(logits: Tensor, sampling: Sampling, mask_id: int | None) -> Tens
     # A maximum is NaN if any entry is, so one pass over V finds NaN and +inf.
     if not bool((rows.amax(-1) < math.inf).all()):
         raise ValueError(f"logits contain NaN or infinity ({logits.dtype}): run the model in bfloat16 or float32")
-    has_mask = mask_id is not None and mask_id >= 0
-    excluded = (*sampling.suppress_tokens, mask_id) if has_mask else sampling.suppress_tokens
+    excluded = sampling.suppress_tokens
+    if mask_id is not None and mask_id >= 0:
+        excluded = (*excluded, mask_id)
     if excluded:
         if max(excluded) >= vocab_size:
             raise ValueError(f"token id {max(excluded)} to suppress is not in the vocabulary of {vocab_size}")
