@@ -12,6 +12,7 @@ from dlmspec.models.target import Target
 from dlmspec.models.target_pass import BlockCopy, read_logits
 from dlmspec.request import DecodeOutput, Request, StepObserver, run_together
 from dlmspec.scored import ScoredStates
+from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
 from dlmspec.verify import verify
 
@@ -25,14 +26,13 @@ def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig
     """
     started = time.perf_counter()
     request = Request(target, prompt_ids, config)
-    if store_passes and request.uncached and not request.spec.is_autoregressive:
+    store_passes = store_passes and not request.spec.is_autoregressive  # its loops have none
+    if store_passes and request.uncached:
         request.prefill()
     while not request.is_finished:
-        reference_step([request], observer)
-        if store_passes and request.pending is not None and not request.spec.is_autoregressive:
-            store_pass(request, request.pending)
-    if store_passes and request.law.is_final(request.root) and not request.spec.is_autoregressive:
-        store_pass(request, request.root.tokens)
+        (successor,) = reference_step([request], observer)
+        if store_passes and request.law.is_final(successor):
+            store_pass(request, successor.tokens)
     request.stats.seconds = time.perf_counter() - started
     return request.output()
 
@@ -41,8 +41,10 @@ def reference_decode_batch(target: Target, prompts: Sequence[list[int]],
                            configs: Sequence[DecodeConfig]) -> Iterator[tuple[int, DecodeOutput]]:  # fmt: skip
     """`reference_decode` (folded) of several prompts of any lengths at once: yields (index, output) as they end.
 
-    Each pass takes one step of every prompt that has not ended; a prompt's ids do not depend on the others.
+    Each pass takes one step of every prompt that has not ended; a prompt's ids do not depend on the others. Seconds are
+    those until its end, shared with the others.
     """
+    started = time.perf_counter()
     requests = {
         index: Request(target, prompt, config)
         for index, (prompt, config) in enumerate(zip(prompts, configs, strict=True))
@@ -50,12 +52,14 @@ def reference_decode_batch(target: Target, prompts: Sequence[list[int]],
     while requests:
         reference_step(list(requests.values()))
         for index in [index for index, request in requests.items() if request.is_finished]:
-            yield index, requests.pop(index).output()
+            request = requests.pop(index)
+            request.stats.seconds = time.perf_counter() - started
+            yield index, request.output()
 
 
 @torch.inference_mode()
-def reference_step(requests: Sequence[Request], observer: StepObserver | None = None) -> None:
-    """One pass that takes one denoising step of every request."""
+def reference_step(requests: Sequence[Request], observer: StepObserver | None = None) -> list[BlockState]:
+    """One pass that takes one denoising step of every request; returns the states they came to."""
     copies = [[*request.pending_copies(), root_copy(request)] for request in requests]
     outputs = run_together(requests, copies)
     masked = [request.root.masked_positions(request.spec.mask_id) for request in requests]
@@ -63,6 +67,7 @@ def reference_step(requests: Sequence[Request], observer: StepObserver | None = 
         (output, [(len(own) - 1, position) for position in positions])
         for output, own, positions in zip(outputs, copies, masked, strict=True)
     ]
+    successors = []
     for request, output, logits in zip(requests, outputs, read_logits(wanted), strict=True):
         if request.pending is not None:
             output.store(request.cache, 0)
@@ -73,6 +78,8 @@ def reference_step(requests: Sequence[Request], observer: StepObserver | None = 
         if observer is not None:
             observer(block, root, logits, successor)
         request.move_to(successor, block)
+        successors.append(successor)
+    return successors
 
 
 def root_copy(request: Request) -> BlockCopy:

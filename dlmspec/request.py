@@ -65,10 +65,9 @@ class Request:
     def prefill(self) -> None:
         """A pass of its own over what one pass takes of the prompt."""
         rows = prefill_rows(self.spec.block_length)
-        chunk, self.uncached = self.uncached[:rows], self.uncached[rows:]
-        started = time.perf_counter()
-        self.target.forward_parts([PassPart(self.cache, (), chunk)])
-        self.stats.pass_seconds += time.perf_counter() - started
+        rest, self.uncached = self.uncached[rows:], self.uncached[:rows]
+        self.run(())
+        self.uncached = rest
         self.stats.num_prefill_passes += 1
 
     def part(self, copies: Sequence[BlockCopy]) -> PassPart:

@@ -121,7 +121,10 @@ def test_a_change_of_another_model_is_refused():
         ({"a.delta_out": torch.ones(3, 2)}, "a.delta_in"),
         ({"b.delta_out": torch.ones(3, 2), "b.delta_in": torch.ones(2, 4)}, "b.weight"),
         ({"a.delta_out": torch.ones(4, 2), "a.delta_in": torch.ones(2, 4)}, "a.weight"),
-        ({"mask_embedding": torch.ones(3)}, EMBEDDING_NAME),
+        ({"mask_embedding": torch.ones(3)}, "mask_embedding"),
+        ({"a.delta_in": torch.ones(2, 4)}, "a.delta_out"),
+        ({"a.delta_out": torch.ones(3, 2), "a.delta_in": torch.ones(3, 4)}, "change of a do not fit"),
+        ({"foo": torch.ones(3)}, "foo"),
     ):
         with pytest.raises(ValueError, match=named):
             merge(weights, delta, 1)

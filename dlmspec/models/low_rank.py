@@ -41,17 +41,20 @@ def merge(weights: dict[str, Tensor], delta: Mapping[str, Tensor], mask_id: int)
 
     Raises ValueError naming the tensor if it belongs to no weight or does not fit one.
     """
-    changes = {EMBEDDING_NAME: delta[MASK_ROW]} if MASK_ROW in delta else {}
-    for name in (name for name in delta if name.endswith(OUT)):
-        layer = name.removesuffix(OUT)
-        if layer + IN not in delta:
-            raise ValueError(f"the change lacks {layer + IN}; fetch its file again")
-        changes[f"{layer}.weight"] = delta[name] @ delta[layer + IN]
+    changes = {name: tensor for name, tensor in delta.items() if name == MASK_ROW}
+    for layer in dict.fromkeys(name.removesuffix(IN).removesuffix(OUT) for name in delta if name != MASK_ROW):
+        inner, outer = delta.get(layer + IN), delta.get(layer + OUT)
+        if inner is None or outer is None:
+            raise ValueError(f"the change of {layer} lacks one of {layer + IN} and {layer + OUT}; fetch its file again")
+        if outer.shape[1:] != inner.shape[:1]:
+            raise ValueError(f"the two parts of the change of {layer} do not fit; fetch its file again")
+        changes[f"{layer}.weight"] = outer @ inner
     for name, change in changes.items():
-        place = weights[name][mask_id] if name == EMBEDDING_NAME else weights.get(name)
+        whole = weights.get(EMBEDDING_NAME if name == MASK_ROW else name)
+        place = whole[mask_id] if whole is not None and name == MASK_ROW else whole
         if place is None or place.shape != change.shape:
             raise ValueError(f"the change of {name} does not fit the base; both must be of one model")
-        if name == EMBEDDING_NAME:
+        if name == MASK_ROW:
             place.copy_(change)
         else:
             place.add_(change)

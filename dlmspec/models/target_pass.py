@@ -147,8 +147,11 @@ class PartLayout:
             rows += [behind + place * length + i for i in rows_read(self.part.copies[copy], self.spec)]
         return rows
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of the part's rows in one layer; `q`, `k`, `v` are the pass's. Keeps its keys and values."""
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+        """Attention of the part's rows in one layer, piece by piece; `q`, `k`, `v` are the pass's.
+
+        Keeps the copies' keys and values, writes the prompt's into the cache.
+        """
         q, k, v = (x[self.first : self.first + self.num_rows] for x in (q, k, v))
         cache, num_prompt, attended = self.cache, self.num_prompt, []
         if num_prompt:
@@ -161,7 +164,7 @@ class PartLayout:
                 kept[layer].copy_(own.permute(2, 0, 1, 3))
             own = self.keys[layer], self.values[layer]
             attended.append(attend_copies(q[num_prompt:], own, cache, layer, self.groups))
-        return torch.cat(attended) if attended else q.flatten(1)
+        return attended or [q.flatten(1)]  # a part without rows
 
     def output(self, x: Tensor, lm_head: Tensor) -> PassOutput:
         """What is left of the final normed states `x` of the whole pass."""
@@ -208,6 +211,7 @@ def check_copies(cache: BlockCache, copies: Sequence[BlockCopy], spec: ModelSpec
     for copy in copies:
         chain = copy.ancestors
         assert len(copy.tokens) == length, f"a copy has {len(copy.tokens)} tokens, the block length is {length}"
+        assert copy.read is None or list(copy.read) == sorted(copy.read), "positions that are read ascend"
         assert len(chain) == copy.block, "one ancestor copy per uncached block before the copy"
         assert all(copies[a].ancestors == chain[:i] for i, a in enumerate(chain)), "ancestors form no chain"
         end = cache.length + copy.block * length

@@ -112,7 +112,8 @@ class BlockDiffusionTransformer:
         read = [row for layout in layouts for row in layout.read]
         for index, layer in enumerate(self.layers):
             q, k, v = self._project(layer, x, cos, sin)
-            attended = pad_rows(torch.cat([layout.attend(index, q, k, v) for layout in layouts]))
+            pieces = [piece for layout in layouts for piece in layout.attend(index, q, k, v)]
+            attended = pad_rows(torch.cat(pieces))
             is_last = index + 1 == len(self.layers)
             x = self._last_rows(layer, x, attended, read) if is_last else self._finish_layer(layer, x, attended)
         return [layout.output(x, self.lm_head) for layout in layouts]

@@ -13,7 +13,12 @@ from dlmspec.training.target import Trainee, TrainingPlan
 
 
 def from_pretrained(base: Mapping[str, Tensor], spec: ModelSpec, plan: TrainingPlan, *, rank: int) -> Trainee:
-    """A pretrained network with a low-rank change, trained by AdamW; the weights stay as they are."""
+    """A pretrained network with a low-rank change, trained by AdamW; the weights stay as they are.
+
+    Raises ValueError if its head is not the embedding: the network has no other.
+    """
+    if not spec.tie_word_embeddings:
+        raise ValueError(f"{spec.name} has a head of its own; only models with a tied one can be converted")
     torch.manual_seed(0)
     network = BlockDiffusionNetwork(spec)
     network.load_state_dict({name: base[name] for name in network.state_dict()})

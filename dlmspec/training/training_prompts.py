@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from dlmspec.atomic import write_text
 from dlmspec.bench.prompt_sets import DOMAINS
 from dlmspec.models.target import Target
-from dlmspec.training.batches import TokenStream
 from dlmspec.training.corpus import read_documents
 from dlmspec.training.dialogues import Dialogue
 from dlmspec.training.math_problems import prompt_text, sample_training_problem
+from dlmspec.training.target import Corpus
 
 PROMPT_TOKENS = (48, 128)
 
@@ -28,11 +28,7 @@ def write_prompts(path: Path, target: Target, per_domain: int, seed: int,
     """`per_domain` training prompts of each domain, interleaved, as JSONL; those of `chat` if there are dialogues."""
     rng, rows = random.Random(seed), []
     tokenizer = Tokenizer.from_file(str(target.tokenizer_path / "tokenizer.json"))
-    documents = [document for document in read_documents() if not document.held_out]
-    streams = {
-        domain: TokenStream([d for d in documents if d.domain == domain], tokenizer, target.spec.stop_ids[0])
-        for domain in ("code", "prose")
-    }
+    streams = Corpus(read_documents(), tokenizer, target.spec).streams[False]
     talks = [dialogue for dialogue in dialogues if not dialogue.held_out]
     for number in range(per_domain):
         for domain in DOMAINS:

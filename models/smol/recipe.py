@@ -5,16 +5,18 @@ unchanged model that `chat` is trained on.
 """
 
 import argparse
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 import dlmspec
-from dlmspec.models.assembled import base_file
-from dlmspec.models.gguf_checkpoint import read_gguf
+from dlmspec.models.assembled import assemble
+from dlmspec.models.loader import load_weights
 from dlmspec.models.low_rank import DELTA_NAME, load_delta
-from dlmspec.models.spec import ModelSpec
+from dlmspec.models.spec import spec_from_directory
+from dlmspec.shipped import find_model
 from dlmspec.training.conversion import from_pretrained
 from dlmspec.training.corpus import read_documents
 from dlmspec.training.dialogues import read_dialogues, record_dialogues
@@ -25,27 +27,9 @@ from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
 HERE = Path(__file__).parent
 DIALOGUES = HERE / "dialogues.jsonl"
 RANK = 30
+BLOCK_LENGTH = 16
+MASK_ID = 4  # <reponame>, which the base never uses
 ROWS = 4
-SPEC = ModelSpec(
-    name="smol",
-    family="block_llama",
-    hidden_size=576,
-    num_layers=30,
-    num_heads=9,
-    num_kv_heads=3,
-    head_dim=64,
-    intermediate_size=1536,
-    vocab_size=49152,
-    rms_norm_eps=1e-5,
-    rope_theta=100_000.0,
-    max_position_embeddings=2048,  # of the training's table of rotations
-    tie_word_embeddings=True,
-    block_length=16,
-    mask_id=4,
-    stop_ids=(2, 0),
-    qk_norm=False,
-    logit_shift=True,
-)
 
 
 def main() -> None:
@@ -77,10 +61,12 @@ def main() -> None:
         evaluation_batches=5,
         compile=not arguments.no_compile,
     )
-    config = json.loads((HERE.parent / "smol-ar" / "config.json").read_text())
-    base = read_gguf(base_file(config["base"], "smol"))
-    trainee = from_pretrained(base.weights, SPEC, plan, rank=RANK)
-    corpus = Corpus(read_documents(), base.tokenizer, SPEC, read_dialogues(DIALOGUES))
+    directory = assemble(find_model("smol-ar"))
+    base = spec_from_directory(directory)
+    spec = replace(base, name="smol", family="block_llama", block_length=BLOCK_LENGTH, mask_id=MASK_ID)
+    trainee = from_pretrained(load_weights(directory, base, torch.float32, "cpu"), spec, plan, rank=RANK)
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    corpus = Corpus(read_documents(), tokenizer, spec, read_dialogues(DIALOGUES))
     trainer = TargetTrainer(trainee, plan, corpus, arguments.work)
     if not trainer.resume() and (HERE / DELTA_NAME).exists():
         take_delta(trainee.network, load_delta(HERE))
