@@ -69,7 +69,7 @@ def test_trained_templates_are_asked_with_numbers_that_training_leaves_out():
 
 
 def test_chat_asks_about_held_out_topics_only():
-    """A topic is held out whole: what is trained on never names it in the same kind of question."""
+    """A topic is held out with its kind: what is trained on never names it in the same kind of question."""
     prompts = load_prompts("chat")
     assert prompts == [Prompt(**row) for row in chat_prompts()], "a stale file differs"
     assert all(prompt.chat for prompt in prompts)

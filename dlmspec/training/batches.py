@@ -143,10 +143,14 @@ class RowPacker:
     def _chat_piece(self, rng: random.Random) -> Piece:
         dialogue = self.dialogues[rng.randrange(len(self.dialogues))]
         prompt, answer = (self.tokenizer.encode(text).ids for text in (dialogue.prompt, dialogue.answer))
-        fill = -(len(prompt) + len(answer) + 1) % self.block_length
-        tokens = np.array([*prompt, *answer, *[self.eos] * (1 + fill)], dtype=np.int64)
-        weights = [PADDING_WEIGHT] * len(prompt) + [1.0] * (len(answer) + 1) + [PADDING_WEIGHT] * fill
-        return Piece(tokens, np.array(weights), np.zeros(len(tokens), dtype=bool), TRAINED_DOMAINS.index("chat"))
+        ends = 1 if dialogue.is_whole else 0
+        fill = -(len(prompt) + len(answer) + ends) % self.block_length
+        tokens = np.array([*prompt, *answer, *[self.eos] * (ends + fill)], dtype=np.int64)
+        weights = np.array([PADDING_WEIGHT] * len(prompt) + [1.0] * (len(answer) + ends) + [PADDING_WEIGHT] * fill)
+        if not dialogue.is_whole:  # it goes on behind its last whole block: no end token follows
+            whole = len(tokens) - (self.block_length if fill else 0)
+            tokens, weights = tokens[:whole], weights[:whole]
+        return Piece(tokens, weights, np.zeros(len(tokens), dtype=bool), TRAINED_DOMAINS.index("chat"))
 
     def _drill_piece(self, rng: random.Random, length: int) -> Piece:
         equations = [sample_equation(rng) for _ in range(1 + length // 8)]  # each has more than eight tokens

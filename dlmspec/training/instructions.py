@@ -67,7 +67,10 @@ HELD_OUT_SHARE = 5  # one topic in so many
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`name` is its kind, task and topic; a topic is held out with everything that is asked about it."""
+    """`name` is its kind, topic and task; a topic is held out with all tasks of its kind.
+
+    Kinds are split apart: `pair/tea-coffee` may be held out while `thing/coffee` is trained on.
+    """
 
     name: str
     text: str

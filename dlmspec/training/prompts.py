@@ -2,9 +2,9 @@
 
 `python -m dlmspec.training.prompts --tokenizer DIR --out DIR` writes `{math,math-known,code,prose,chat}.jsonl`.
 `math` holds templates that training never saw, `math-known` trained templates with held-out numbers, `chat`
-instructions about topics that training never asks about. Ids name the source (`math/TEMPLATE#n`, `code/FILE#n`,
-`prose/CHAPTER#n`, `chat/KIND/TOPIC#n`). The first prompts of every file are spread over its sources, so that a limit
-keeps the mixture.
+instructions whose topic training never asks this kind of question about. Ids name the source (`math/TEMPLATE#n`,
+`code/FILE#n`, `prose/CHAPTER#n`, `chat/KIND/TOPIC#n`). The first prompts of every file are spread over its sources, so
+that a limit keeps the mixture.
 """
 
 import argparse

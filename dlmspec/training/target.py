@@ -105,9 +105,14 @@ class Corpus:
         }
 
     def packer(self, plan: TrainingPlan, *, held_out: bool = False) -> RowPacker:
+        """Rows of the training part or of the held-out one. Raises ValueError if the plan wants dialogues it lacks."""
+        dialogues = [dialogue for dialogue in self.dialogues if dialogue.held_out == held_out]
+        if plan.chat_share and not dialogues:
+            part = "held-out" if held_out else "training"
+            raise ValueError(f"chat_share is {plan.chat_share} but there are no {part} dialogues; record more of them")
         return RowPacker(
             self.streams[held_out],
-            [dialogue for dialogue in self.dialogues if dialogue.held_out == held_out],
+            dialogues,
             self.tokenizer,
             self.spec,
             row_length=plan.row_length,
