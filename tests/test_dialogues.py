@@ -36,7 +36,7 @@ def lm():
     """A random autoregressive model over characters."""
     torch.manual_seed(0)
     weights = {name: tensor.detach() for name, tensor in BlockDiffusionNetwork(SPEC).state_dict().items()}
-    weights["model.embed_tokens.weight"] = torch.randn(300, 16)
+    weights["model.embed_tokens.weight"] = 0.3 * torch.randn(300, 16)  # soft enough to sample
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     target = Target(SPEC, BlockDiffusionTransformer(SPEC, weights), Path("tiny"), torch.float32, torch.device("cpu"))
     return SimpleNamespace(
