@@ -10,6 +10,9 @@ from hypothesis import settings
 
 from dlmspec.models.loader import EMBEDDING_NAME, HEAD_NAME, expected_shapes, save_checkpoint
 from dlmspec.models.spec import ModelSpec
+from dlmspec.models.target import Target
+from dlmspec.models.transformer import BlockDiffusionTransformer
+from dlmspec.training.network import BlockDiffusionNetwork
 
 # a shared machine may stall at any moment: a slow example is no failure
 settings.register_profile("dlmspec", deadline=None)
@@ -79,3 +82,31 @@ def tiny_sdar(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return directory
 
     return build
+
+
+def random_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop: int = 1, seed: int = 0,
+                shift: bool = False, mask_id: int = 0) -> Target:  # fmt: skip
+    """A random target whose distributions are sharp enough to have an order and soft enough to change.
+
+    `shift`: of Llama's shape, each position predicted by the row before it.
+    """
+    spec = ModelSpec(
+        name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4,
+        intermediate_size=24, vocab_size=29, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=96,
+        tie_word_embeddings=True, block_length=block_length, mask_id=mask_id, stop_ids=(stop,),
+        qk_norm=not shift, logit_shift=shift,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    network = BlockDiffusionNetwork(spec)
+    for parameter in network.parameters():
+        if parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, std=0.6)
+    weights = {name: tensor.detach().to(dtype) for name, tensor in network.state_dict().items()}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    return Target(spec, BlockDiffusionTransformer(spec, weights), Path("tiny"), dtype, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def make_target() -> Callable[..., Target]:
+    """`make_target(block_length, dtype=…, stop=1, seed=0, shift=False, mask_id=0) -> Target`, as `random_target`."""
+    return random_target

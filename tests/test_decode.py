@@ -6,7 +6,6 @@ ancestors. Everything runs on small random targets in fp32 and fp64, on ragged p
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,48 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmspec.config import DecodeConfig
-from dlmspec.decode import decode, reference_decode, reference_decode_batch
+from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
 from dlmspec.drafters.base import DraftContext, NothingKnown
 from dlmspec.drafters.oracle import Replaying
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.models.row_invariance import row_invariant
-from dlmspec.models.spec import NO_MASK, ModelSpec
-from dlmspec.models.target import Target
-from dlmspec.models.target_pass import BlockCopy
-from dlmspec.models.transformer import BlockDiffusionTransformer
 from dlmspec.order.calibration import EDGES, TokenTable
 from dlmspec.order.model import OrderConfig, OrderModel
 from dlmspec.request import Request
 from dlmspec.rules import EntropyBounded, Factor, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from dlmspec.state import BlockState
 from dlmspec.step import Sampling
-from dlmspec.training.network import BlockDiffusionNetwork
 from dlmspec.tree import DraftNode, DraftTree
 
 MASK, STOP = 0, 1
-
-
-def make_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop: int = STOP, seed: int = 0,
-                shift: bool = False, mask_id: int = MASK) -> Target:  # fmt: skip
-    """A random target whose distributions are sharp enough to have an order and soft enough to change.
-
-    `shift`: of Llama's shape, each position predicted by the row before it.
-    """
-    spec = ModelSpec(
-        name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4,
-        intermediate_size=24, vocab_size=29, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=96,
-        tie_word_embeddings=True, block_length=block_length, mask_id=mask_id, stop_ids=(stop,),
-        qk_norm=not shift, logit_shift=shift,
-    )  # fmt: skip
-    torch.manual_seed(seed)
-    network = BlockDiffusionNetwork(spec)
-    for parameter in network.parameters():
-        if parameter.dim() == 2:
-            torch.nn.init.normal_(parameter, std=0.6)
-    weights = {name: tensor.detach().to(dtype) for name, tensor in network.state_dict().items()}
-    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    return Target(spec, BlockDiffusionTransformer(spec, weights), Path("tiny"), dtype, torch.device("cpu"))
 
 
 RULES = [
@@ -110,7 +82,7 @@ def drafters() -> list:
 @pytest.mark.parametrize("rule", RULES, ids=rule_name)
 @pytest.mark.parametrize("shift", [False, True], ids=["plain", "shifted"])
 @pytest.mark.parametrize("block_length", [1, 3, 8])
-def test_every_drafter_gives_the_reference_ids(block_length, shift, rule, temperature):
+def test_every_drafter_gives_the_reference_ids(make_target, block_length, shift, rule, temperature):
     target = make_target(block_length, shift=shift)
     for prompt_length, early_stop in ((1, True), (block_length, False), (2 * block_length + 1, True)):
         prompt = [2 + (7 * i) % 26 for i in range(prompt_length)]
@@ -151,7 +123,9 @@ def test_every_drafter_gives_the_reference_ids(block_length, shift, rule, temper
     ),
     noise=st.sampled_from(["step", "position"]),
 )
-def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, shift, drafter, budget, sampling, noise):
+def test_random_requests_are_decoded_exactly(
+    make_target, seed, prompt, new, block_length, shift, drafter, budget, sampling, noise
+):
     target = make_target(block_length, dtype=torch.float64, shift=shift)
     config = DecodeConfig(max_new_tokens=new, sampling=sampling, seed=seed, noise=noise)
     reference = reference_decode(target, prompt, config)
@@ -165,122 +139,7 @@ def test_random_requests_are_decoded_exactly(seed, prompt, new, block_length, sh
     assert stops in ([], [len(output.token_ids) - 1])
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(("block_length", "shift"), [(1, True), (4, False), (4, True)])
-def test_a_prompt_of_a_batch_gets_the_ids_it_gets_alone(block_length, shift, temperature):
-    """Ragged prompts, lengths and seeds: some end early, and each has its own prompt riding along."""
-    target = make_target(block_length, shift=shift)
-    prompts = [[2 + (7 * i + n) % 26 for i in range(length)] for n, length in enumerate((1, 9, 4, 22, 13))]
-    configs = [
-        DecodeConfig(max_new_tokens=5 + 3 * n, seed=n, sampling=Sampling(temperature=temperature)) for n in range(5)
-    ]
-    together = dict(reference_decode_batch(target, prompts, configs))
-    assert together.keys() == set(range(5))
-    for index, (prompt, config) in enumerate(zip(prompts, configs, strict=True)):
-        alone = reference_decode(target, prompt, config)
-        assert together[index].token_ids == alone.token_ids
-        assert together[index].finish_reason == alone.finish_reason
-        assert together[index].stats.num_passes == alone.stats.num_passes
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_an_autoregressive_model_takes_one_pass_per_token_and_runs_no_mask(temperature):
-    target = make_target(1, shift=True, mask_id=NO_MASK, stop=-1)
-    rows = []
-    embed = target.transformer._embed
-    target.transformer._embed = lambda ids: rows.append(len(ids)) or embed(ids)  # type: ignore[method-assign]
-    config = DecodeConfig(max_new_tokens=6, sampling=Sampling(temperature=temperature))
-    prompt = [5, 9, 3, 0, 28]
-    outputs = [reference_decode(target, prompt, config, store_passes=stored) for stored in (False, True)]
-    assert outputs[0].token_ids == outputs[1].token_ids
-    assert [output.stats.num_passes for output in outputs] == [6, 6]
-    assert rows == [5, 1, 1, 1, 1, 1] * 2, "the prompt, then each token once; the last one never"
-    for make in UNTRAINED.values():
-        assert decode(target, prompt, config, drafter=make(), budget=4).token_ids == outputs[0].token_ids
-
-
-@pytest.mark.parametrize("block_length", [1, 4])
-def test_a_shifted_row_predicts_the_position_after_it(block_length):
-    """Against one plain forward of the whole text: the row before a masked position, wherever it lies."""
-    target = make_target(block_length, shift=True, dtype=torch.float64)
-    prompt = [5, 9, 3, 7, 28, 4, 11, 2]
-    seen = []
-    reference_decode(target, prompt, DecodeConfig(max_new_tokens=12, early_stop=False),
-                     observer=lambda *step: seen.append(step))  # fmt: skip
-    known = prompt[:]
-    for block, state, logits, successor in seen:
-        start = block * block_length
-        text = known[:start] + list(state.tokens)
-        cache = target.new_cache(len(text))
-        copies = [
-            BlockCopy(tuple(text[i : i + block_length]), i // block_length, tuple(range(i // block_length)))
-            for i in range(0, len(text), block_length)
-        ]
-        states = target.forward(cache, copies).hidden.flatten(0, 1)
-        rows = [start + position - 1 for position in state.masked_positions(MASK)]
-        expected = states[rows] @ target.transformer.lm_head.T
-        torch.testing.assert_close(logits.double(), expected, atol=1e-5, rtol=1e-5)
-        known[start:] = successor.tokens
-    assert len(seen) == 12
-
-
-def test_early_stop_saves_passes_and_changes_no_id():
-    """Both ends: the limit inside a block, and a stop id that leaves later positions undecided."""
-    saved = []
-    for seed in range(12):
-        plain = reference_decode(
-            make_target(4, stop=-1, seed=seed), [5, 6, 7], DecodeConfig(max_new_tokens=18, early_stop=False)
-        )
-        target = make_target(4, stop=plain.token_ids[9], seed=seed)
-        full, cut = (
-            reference_decode(target, [5, 6, 7], DecodeConfig(max_new_tokens=18, early_stop=early_stop))
-            for early_stop in (False, True)
-        )
-        assert cut.token_ids == full.token_ids
-        assert cut.finish_reason == full.finish_reason == "stop"
-        saved.append(full.stats.num_passes - cut.stats.num_passes)
-    assert min(saved) >= 0
-    assert max(saved) > 0
-
-
-def test_a_stop_id_ends_the_text_and_one_in_the_prompt_does_not():
-    plain = reference_decode(make_target(4), [5, 6, 7], DecodeConfig(max_new_tokens=20))
-    stop = plain.token_ids[len(plain.token_ids) // 2]
-    target = make_target(4, stop=stop)
-    again = reference_decode(target, [5, 6, 7], DecodeConfig(max_new_tokens=20))
-    assert again.finish_reason == "stop"
-    assert again.token_ids == plain.token_ids[: plain.token_ids.index(stop) + 1]
-    prompted = reference_decode(make_target(4, stop=28), [5, 28, 7], DecodeConfig(max_new_tokens=6))
-    without = reference_decode(make_target(4, stop=STOP), [5, 28, 7], DecodeConfig(max_new_tokens=6))
-    assert 28 not in without.token_ids
-    assert prompted.finish_reason == "length"
-    assert prompted.token_ids == without.token_ids
-
-
-def test_passes_are_counted_as_the_families_count_them():
-    target = make_target(4)
-    config = DecodeConfig(max_new_tokens=8, early_stop=False)
-    folded = reference_decode(target, [5] * 4, config).stats
-    stored = reference_decode(target, [5] * 4, config, store_passes=True).stats
-    assert (folded.num_prefill_passes, folded.num_store_passes, folded.num_denoising_passes) == (0, 0, 8)
-    assert (stored.num_prefill_passes, stored.num_store_passes, stored.num_denoising_passes) == (1, 2, 8)
-    assert reference_decode(target, [5] * 3, config, store_passes=True).stats.num_prefill_passes == 0
-
-
-def test_a_prompt_of_more_than_one_pass_is_prefilled_but_for_its_last_part(monkeypatch):
-    target = make_target(4)
-    config = DecodeConfig(max_new_tokens=8, early_stop=False)
-    prompt = [2 + (5 * i) % 26 for i in range(21)]
-    whole = reference_decode(target, prompt, config)
-    monkeypatch.setattr("dlmspec.models.target_pass.PREFILL_ROWS", 8)
-    for make in (UNTRAINED["none"], UNTRAINED["confidence-tree"]):
-        output = decode(target, prompt, config, drafter=make(), budget=6)
-        assert output.token_ids == whole.token_ids
-        assert output.stats.num_prefill_passes == 2, "8 + 8 rows by themselves, the last block rides along"
-    assert reference_decode(target, prompt, config, store_passes=True).stats.num_prefill_passes == 3
-
-
-def test_the_oracle_needs_no_pass_more_than_the_budget_allows():
+def test_the_oracle_needs_no_pass_more_than_the_budget_allows(make_target):
     target = make_target(4)
     config = DecodeConfig(max_new_tokens=16, early_stop=False)
     stats = decode(target, [5] * 4, config, drafter=UNTRAINED["oracle"](), budget=64).stats
@@ -316,7 +175,7 @@ class EarlyDrafter(Replaying):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_states_scored_by_earlier_passes_are_walked_without_another(temperature):
+def test_states_scored_by_earlier_passes_are_walked_without_another(make_target, temperature):
     target = make_target(8, stop=-1)
     config = DecodeConfig(max_new_tokens=23, sampling=Sampling(temperature=temperature), early_stop=False)
     reference = reference_decode(target, [5], config)
@@ -329,7 +188,7 @@ def test_states_scored_by_earlier_passes_are_walked_without_another(temperature)
     assert early.stats.num_passes == 23 - 2, "two blocks' ends and the next ones' first steps are known"
 
 
-def test_cached_rows_equal_a_prefill_over_the_final_tokens():
+def test_cached_rows_equal_a_prefill_over_the_final_tokens(make_target):
     """The KV of a block is kept from its final state only (accepted node, or store rows of the next pass)."""
     target = make_target(4, dtype=torch.float64)
     config = DecodeConfig(max_new_tokens=15, early_stop=False)
@@ -351,29 +210,6 @@ def test_cached_rows_equal_a_prefill_over_the_final_tokens():
         target.prefill(fresh, request.finished[:length])
         torch.testing.assert_close(request.cache.keys[:, :, :length], fresh.keys[:, :, :length])
         torch.testing.assert_close(request.cache.values[:, :, :length], fresh.values[:, :, :length])
-
-
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        ([], "empty"),
-        ([4, MASK], "mask id 0 at position 1"),
-        ([4, 29], "29 is outside"),
-        ([4] * 90, "do not fit"),
-    ],
-)
-def test_bad_prompts_are_refused(prompt, message):
-    with pytest.raises(ValueError, match=message):
-        reference_decode(make_target(4), prompt, DecodeConfig(max_new_tokens=8))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"max_new_tokens": 0}, "max_new_tokens"), ({"noise": "none"}, "noise"), ({"seed": -1}, "seed")],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        DecodeConfig(**options)
 
 
 class UnfaithfulDrafter:
@@ -403,13 +239,13 @@ class UnfaithfulDrafter:
 @pytest.mark.parametrize(
     ("fault", "message"), [("root", "first node"), ("budget", "19 states"), ("block", "last block")]
 )
-def test_a_drafter_that_breaks_its_contract_is_refused(fault, message):
+def test_a_drafter_that_breaks_its_contract_is_refused(make_target, fault, message):
     with pytest.raises(ValueError, match=f"unfaithful.*{message}"):
         decode(make_target(4), [5], DecodeConfig(max_new_tokens=3), drafter=UnfaithfulDrafter(fault), budget=6)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=1.0, top_k=1), Sampling(temperature=0.8, top_p=0.5)])
-def test_filtered_tokens_get_no_nodes(sampling):
+def test_filtered_tokens_get_no_nodes(make_target, sampling):
     """A token that the filter excludes can never be committed, so it must not cost a state."""
     seen = []
 
@@ -433,13 +269,13 @@ def test_filtered_tokens_get_no_nodes(sampling):
     assert all(seen)
 
 
-def test_a_budget_below_one_is_refused():
+def test_a_budget_below_one_is_refused(make_target):
     with pytest.raises(ValueError, match="budget"):
         decode(make_target(4), [5], DecodeConfig(), drafter=UNTRAINED["none"](), budget=0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_bf16_passes_give_the_reference_ids_where_its_products_are_row_invariant(temperature):
+def test_bf16_passes_give_the_reference_ids_where_its_products_are_row_invariant(make_target, temperature):
     if row_invariant(torch.bfloat16, max_rows=256, width=64):
         pytest.skip("this machine's bf16 products are not row-invariant")
     target = make_target(8, dtype=torch.bfloat16)
