@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SAMPLING = Sampling(temperature=0.7, top_p=0.95)
 MAX_NEW_TOKENS = 160
-BATCH = 24
+BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)

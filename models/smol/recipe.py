@@ -1,10 +1,11 @@
 """Turns SmolLM2-135M-Instruct into a block-diffusion model: `python models/smol/recipe.py --tokens 1e6`.
 
-Goes on from the checkpoint in `.cache/smol`, else from the shipped change. `--dialogues` records the answers of the
-unchanged model that `chat` is trained on.
+Goes on from the checkpoint in `.cache/smol`, else from the shipped change. `--dialogues N` records answers of the
+unchanged model, which `chat` is trained on.
 """
 
 import argparse
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,12 +41,14 @@ def main() -> None:
     parser.add_argument("--decay-share", type=float, default=0.1, help="of the steps, with a falling rate")
     parser.add_argument("--work", type=Path, default=Path(".cache/smol"))
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dialogues", action="store_true", help="record the dialogues and stop")
+    parser.add_argument("--dialogues", type=int, metavar="N", help="record dialogues until there are N, and stop")
     parser.add_argument("--no-compile", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.dialogues:
-        record_dialogues(dlmspec.load("smol-ar"), all_instructions(), DIALOGUES)
+        # all kinds and topics in any first part: the order of a checksum
+        instructions = sorted(all_instructions(), key=lambda instruction: zlib.crc32(instruction.name.encode()))
+        record_dialogues(dlmspec.load("smol-ar"), instructions[: arguments.dialogues], DIALOGUES)
         return
     plan = TrainingPlan(
         tokens=int(arguments.tokens),
