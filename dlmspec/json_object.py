@@ -39,9 +39,9 @@ class Settings:
             raise self.refusal(key, value, "a positive number")
         return float(value)
 
-    def flag(self, key: str) -> bool:
-        """False if absent; raises ValueError if it is neither true nor false."""
-        value = self._value(key, False)
+    def flag(self, key: str, default: bool = False) -> bool:
+        """The default if absent; raises ValueError if it is neither true nor false."""
+        value = self._value(key, default)
         if not isinstance(value, bool):
             raise self.refusal(key, value, "true or false")
         return value

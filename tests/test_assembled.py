@@ -160,7 +160,7 @@ def test_a_change_is_merged_and_another_change_is_another_model(model, shipped, 
         lm = dlmspec.load(shipped)
         assert (lm.target.spec.block_length, lm.target.spec.mask_id, lm.target.spec.logit_shift) == (4, 2, True)
         assert torch.equal(lm.target.transformer.embedding[2], torch.full((32,), 0.5))
-        up = lm.target.transformer.layers[1].gate_up[:, 64:].T
+        up = lm.target.transformer.layers[1].mlp.gate_up[:, 64:].T
         expected = (model.state_dict()[f"{name}.weight"] + 2 * scale).bfloat16().float()
         assert torch.equal(up, expected)
         made.append(lm.target.tokenizer_path)

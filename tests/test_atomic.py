@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models
 
 from dlmspec.atomic import replacing, write_text
 from dlmspec.models.loader import load_weights, save_checkpoint
-from dlmspec.models.spec import spec_from_directory
+from dlmspec.models.read_spec import spec_from_directory
 from dlmspec.order.calibration import EDGES, TokenTable, calibration_text, load_calibration
 from dlmspec.order.model import OrderConfig, OrderModel, load_order_model
 from dlmspec.training.drafter import save_drafter

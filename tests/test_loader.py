@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dlmspec.models.loader import checkpoint_dtype, load_weights, save_checkpoint
-from dlmspec.models.spec import spec_from_directory
+from dlmspec.models.read_spec import spec_from_directory
 from dlmspec.models.target import Target
 
 
@@ -80,11 +80,13 @@ def test_mask_id_resolves_in_order(tiny_sdar):
     assert spec_from_directory(directory).mask_id == 151669
 
 
-def test_qwen3_needs_a_block_length_and_a_mask_id(tiny_sdar):
+def test_a_plain_decoder_is_autoregressive_unless_it_has_blocks(tiny_sdar):
     directory = patch_config(tiny_sdar(), remove=("block_size", "mask_token_id"), model_type="qwen3")
-    assert "block_length=" in refusal(spec_from_directory, directory)
+    spec = spec_from_directory(directory)
+    assert (spec.block_length, spec.logit_shift, spec.is_autoregressive, spec.mask_id) == (1, True, True, -1)
     assert "mask_id=" in refusal(spec_from_directory, directory, block_length=8)
     assert spec_from_directory(directory, block_length=8, mask_id=1).block_length == 8
+    assert "block_length=" in refusal(spec_from_directory, patch_config(directory, mask_token_id=5))  # a mask, no block
 
 
 def test_both_spellings_of_rope_and_dtype(tiny_sdar):
@@ -101,7 +103,7 @@ def test_both_spellings_of_rope_and_dtype(tiny_sdar):
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"model_type": "gpt2"}, "sdar, qwen3"),
+        ({"model_type": "gpt2"}, "sdar, sdar_moe, llada"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
         ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
@@ -162,7 +164,7 @@ MASK = {"mask_token": "m"}
         ("tokenizer_config.json", json.dumps({**MASK, "added_tokens_decoder": {"x": {"content": "m"}}}), "'x'"),
         ("tokenizer.json", "{", "not readable"),
         ("tokenizer.json", '{"added_tokens": 3}', "added_tokens"),
-        ("tokenizer.json", '{"added_tokens": [5, {"content": "m"}]}', "id is None"),
+        ("tokenizer.json", '{"added_tokens": [5, {"content": "m"}]}', "id of token 'm' is None"),
         ("model.safetensors.index.json", "{", "not readable"),
         ("model.safetensors.index.json", "[]", "JSON object"),
         ("model.safetensors.index.json", "{}", "weight_map"),

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from dlmspec.cache import BlockCache
 from dlmspec.models.attention import softmax_rows
+from dlmspec.models.mlp import gated_silu
 from dlmspec.models.target import Target
 from dlmspec.models.target_pass import BlockCopy, PassOutput, pad_rows
-from dlmspec.models.transformer import gated_silu, rms_norm
+from dlmspec.models.transformer import rms_norm
 
 SHAPES = [
     (4, 6, 2),

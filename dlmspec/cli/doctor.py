@@ -10,8 +10,9 @@ from rich.table import Table
 from dlmspec.cli.options import add_resolved, console_for
 from dlmspec.models.assembled import assemble
 from dlmspec.models.loader import checkpoint_dtype, expected_shapes
+from dlmspec.models.read_spec import read_config, spec_from_directory
 from dlmspec.models.row_invariance import row_invariant
-from dlmspec.models.spec import ModelSpec, read_config, spec_from_directory
+from dlmspec.models.spec import ModelSpec
 from dlmspec.provenance import package_versions
 from dlmspec.shipped import find_model, shipped_names
 

@@ -1,6 +1,6 @@
 """Checkpoint files: read them into a checked state dict, write them atomically.
 
-Knows the public tensor names of the Qwen3- and Llama-shaped families; knows nothing of the forward pass.
+Knows what tensors a model needs; knows nothing of the forward pass.
 """
 
 import json
@@ -16,7 +16,10 @@ from torch import Tensor
 
 from dlmspec.atomic import replacing
 from dlmspec.json_object import read_json_object
-from dlmspec.models.spec import ModelSpec, read_config
+from dlmspec.models.families import BY_NAME
+from dlmspec.models.read_spec import read_config
+from dlmspec.models.spec import ModelSpec
+from dlmspec.models.stored_tensors import stored_tensors
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
@@ -26,31 +29,57 @@ NUM_NAMES_SHOWN = 4
 
 
 def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that the model needs; `lm_head.weight` only if the head is not tied."""
-    hidden, dim = spec.hidden_size, spec.head_dim
+    """Llama's name and the shape of every tensor that the model needs; `lm_head.weight` only if it is not tied."""
+    hidden = spec.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         EMBEDDING_NAME: (spec.vocab_size, hidden),
         "model.norm.weight": (hidden,),
     }
-    per_layer = {
-        "input_layernorm": (hidden,),
-        "post_attention_layernorm": (hidden,),
-        "self_attn.q_proj": (spec.num_heads * dim, hidden),
-        "self_attn.k_proj": (spec.num_kv_heads * dim, hidden),
-        "self_attn.v_proj": (spec.num_kv_heads * dim, hidden),
-        "self_attn.o_proj": (hidden, spec.num_heads * dim),
-        "self_attn.q_norm": (dim,),
-        "self_attn.k_norm": (dim,),
-        "mlp.gate_proj": (spec.intermediate_size, hidden),
-        "mlp.up_proj": (spec.intermediate_size, hidden),
-        "mlp.down_proj": (hidden, spec.intermediate_size),
-    }
-    if not spec.qk_norm:
-        del per_layer["self_attn.q_norm"], per_layer["self_attn.k_norm"]
     for layer in range(spec.num_layers):
-        shapes.update({f"model.layers.{layer}.{name}.weight": shape for name, shape in per_layer.items()})
+        shapes.update({f"model.layers.{layer}.{name}": shape for name, shape in _layer_shapes(spec, layer).items()})
     if not spec.tie_word_embeddings:
         shapes[HEAD_NAME] = (spec.vocab_size, hidden)
+    return shapes
+
+
+def _layer_shapes(spec: ModelSpec, layer: int) -> dict[str, tuple[int, ...]]:
+    hidden, dim = spec.hidden_size, spec.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        "self_attn.o_proj.weight": (hidden, spec.num_heads * dim),
+    }
+    for name, heads in (("q", spec.num_heads), ("k", spec.num_kv_heads), ("v", spec.num_kv_heads)):
+        shapes[f"self_attn.{name}_proj.weight"] = (heads * dim, hidden)
+        if spec.qkv_bias:
+            shapes[f"self_attn.{name}_proj.bias"] = (heads * dim,)
+        if spec.qk_norm and name != "v":
+            shapes[f"self_attn.{name}_norm.weight"] = (dim,)
+    if not spec.has_experts(layer):
+        return shapes | mlp_shapes("mlp", hidden, spec.intermediate_size)
+    return shapes | expert_shapes(spec)
+
+
+def mlp_shapes(name: str, hidden: int, width: int) -> dict[str, tuple[int, ...]]:
+    """The three matrices of a gated MLP."""
+    return {
+        f"{name}.gate_proj.weight": (width, hidden),
+        f"{name}.up_proj.weight": (width, hidden),
+        f"{name}.down_proj.weight": (hidden, width),
+    }
+
+
+def expert_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Router, experts and the shared expert of a layer that has them."""
+    moe, hidden = spec.moe, spec.hidden_size
+    assert moe is not None
+    shapes: dict[str, tuple[int, ...]] = {"mlp.gate.weight": (moe.num_experts, hidden)}
+    if moe.expert_bias:
+        shapes["mlp.gate.expert_bias"] = (moe.num_experts,)
+    for expert in range(moe.num_experts):
+        shapes |= mlp_shapes(f"mlp.experts.{expert}", hidden, moe.intermediate_size)
+    if moe.shared_intermediate_size:
+        shapes |= mlp_shapes("mlp.shared_experts", hidden, moe.shared_intermediate_size)
     return shapes
 
 
@@ -63,28 +92,40 @@ def load_weights(
     the names of tensors that the model does not use.
     """
     directory = Path(path)
-    expected = expected_shapes(spec)
+    shapes = expected_shapes(spec)
+    stored = stored_tensors(spec, shapes)
     weights: dict[str, Tensor] = {}
     unexpected: list[str] = []
     for file in _weight_files(directory):
         for name, tensor in _read_file(file).items():
-            if name not in expected:
+            if name not in stored:
                 unexpected.append(name)
                 continue
-            _check_tensor(file, name, tensor, expected[name])
-            weights[name] = tensor.to(device=device, dtype=dtype)
-    missing = [name for name in expected if name not in weights]
-    if missing:
-        raise ValueError(
-            f"{directory}: {len(missing)} tensors are missing: {_some(missing)}; "
-            "fetch the checkpoint again or check that config.json belongs to it"
-        )
+            _check_tensor(file, name, tensor, stored[name].shape)
+            rows, parts = tensor.to(device=device, dtype=dtype), stored[name].parts
+            if len(parts) == 1:
+                weights[parts[0]] = rows
+            else:
+                split = rows.flatten(0, -2).split([shapes[part][0] for part in parts])
+                weights.update(zip(parts, split, strict=True))
+    _check_complete(directory, spec, [name for name in shapes if name not in weights])
     if spec.tie_word_embeddings:
-        unexpected = [name for name in unexpected if name != HEAD_NAME]  # a redundant copy of the embedding
+        head = BY_NAME[spec.family].tensor_name(HEAD_NAME)
+        unexpected = [name for name in unexpected if name != head]  # a redundant copy of the embedding
         weights[HEAD_NAME] = weights[EMBEDDING_NAME]
     if unexpected:
         warnings.warn(f"{directory}: {len(unexpected)} unused tensors: {_some(unexpected)}", stacklevel=2)
     return weights
+
+
+def _check_complete(directory: Path, spec: ModelSpec, missing: list[str]) -> None:
+    """Raises ValueError with the files' own names of tensors that are missing."""
+    if missing:
+        names = [BY_NAME[spec.family].tensor_name(name) for name in missing]
+        raise ValueError(
+            f"{directory}: {len(names)} tensors are missing: {_some(names)}; "
+            "fetch the checkpoint again or check that config.json belongs to it"
+        )
 
 
 def checkpoint_dtype(path: str | Path) -> torch.dtype:

@@ -11,7 +11,8 @@ import torch
 
 from dlmspec.cache import BlockCache, align_length
 from dlmspec.models.loader import checkpoint_dtype, load_weights, parse_dtype
-from dlmspec.models.spec import ModelSpec, spec_from_directory
+from dlmspec.models.read_spec import spec_from_directory
+from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target_pass import BlockCopy, PassOutput, PassPart
 from dlmspec.models.transformer import BlockDiffusionTransformer
 

@@ -11,28 +11,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dlmspec.cache import BlockCache
+from dlmspec.models.experts import ExpertsMlp
+from dlmspec.models.mlp import DenseMlp, Mlp
 from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target_pass import BlockCopy, PartLayout, PassOutput, PassPart, pad_rows, prefill_rows
-
-# below this many elements torch runs an elementwise op on one thread (at::internal::GRAIN_SIZE)
-ELEMENTS_PER_THREAD = 32768
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer's packed weights, matrices as [in, out]: `qkv [d, (H + 2G) D]`, `gate_up [d, 2 f]`.
+    """One layer's packed weights, matrices as [in, out]: `qkv [d, (H + 2G) D]`.
 
-    `qk_norm [H + G, D]` repeats the two norms per head, where the family has them. Products with few rows are 15 %
-    faster laid out so.
+    `qkv_bias [(H + 2G) D]` and `qk_norm [H + G, D]`, the two norms repeated per head, where the family has them.
+    Products with few rows are 15 % faster laid out so.
     """
 
     input_norm: Tensor
     qkv: Tensor
+    qkv_bias: Tensor | None
     qk_norm: Tensor | None
     output: Tensor
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    mlp: Mlp
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -52,23 +51,13 @@ def rope_table(num_positions: int, head_dim: int, theta: float) -> tuple[Tensor,
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the two halves of the last dimension of `x`; `cos` and `sin` broadcast against it."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
-
-
-def gated_silu(gate_up: Tensor) -> Tensor:
-    """`silu(gate) * up` of `gate_up [rows, 2 f]`.
-
-    silu takes other code at the ragged end of a thread's share, and torch cuts shares in the middle of rows.
-    With at most two threads the cut falls between rows (their number is even); with more, chunks are used
-    that are too small to be shared.
-    """
-    gate, up = gate_up.chunk(2, dim=-1)
-    if gate.device.type != "cpu" or torch.get_num_threads() <= 2:
-        return F.silu(gate).mul_(up)
-    chunks = gate.split(max(1, ELEMENTS_PER_THREAD // gate.shape[1]))
-    return torch.cat([F.silu(chunk) for chunk in chunks]).mul_(up)
+    """Rotate the two halves of the first dimensions of `x`, as many as `cos` and `sin` have; they broadcast."""
+    rotated = x[..., : cos.shape[-1]]
+    first, second = rotated.chunk(2, dim=-1)
+    rotated = rotated * cos + torch.cat((-second, first), dim=-1) * sin
+    if cos.shape[-1] == x.shape[-1]:
+        return rotated
+    return torch.cat((rotated, x[..., cos.shape[-1] :]), dim=-1)
 
 
 class BlockDiffusionTransformer:
@@ -80,7 +69,7 @@ class BlockDiffusionTransformer:
         self.lm_head = weights["lm_head.weight"]
         self.final_norm = weights["model.norm.weight"]
         self.layers = [_pack_layer(spec, weights, index) for index in range(spec.num_layers)]
-        cos, sin = rope_table(spec.max_position_embeddings, spec.head_dim, spec.rope_theta)
+        cos, sin = rope_table(spec.max_position_embeddings, spec.rotary_dim or spec.head_dim, spec.rope_theta)
         self.cos = cos.to(self.embedding)[:, None]  # [positions, 1, D]
         self.sin = sin.to(self.embedding)[:, None]
 
@@ -141,7 +130,10 @@ class BlockDiffusionTransformer:
         """Queries `[rows, H, D]`, keys and values `[rows, G, D]`; the first two normed and rotated."""
         heads, kv_heads = self.spec.num_heads, self.spec.num_kv_heads
         normed = rms_norm(x, layer.input_norm, self.spec.rms_norm_eps)
-        qkv = (normed @ layer.qkv).unflatten(-1, (-1, self.spec.head_dim))
+        qkv = normed @ layer.qkv
+        if layer.qkv_bias is not None:
+            qkv = qkv + layer.qkv_bias
+        qkv = qkv.unflatten(-1, (-1, self.spec.head_dim))
         qk = qkv[:, : heads + kv_heads]
         if layer.qk_norm is not None:
             qk = rms_norm(qk, layer.qk_norm, self.spec.rms_norm_eps)
@@ -152,26 +144,25 @@ class BlockDiffusionTransformer:
         """Output projection and MLP, with their residuals. `attended [rows, H D]`."""
         x = x + attended @ layer.output
         normed = rms_norm(x, layer.mlp_norm, self.spec.rms_norm_eps)
-        return x + gated_silu(normed @ layer.gate_up) @ layer.down
+        return x + layer.mlp(normed)
 
 
 def _pack_layer(spec: ModelSpec, weights: Mapping[str, Tensor], index: int) -> LayerWeights:
-    def named(*names: str) -> list[Tensor]:
-        return [weights[f"model.layers.{index}.{name}.weight"] for name in names]
+    def named(kind: str, *names: str) -> list[Tensor]:
+        return [weights[f"model.layers.{index}.{name}.{kind}"] for name in names]
 
-    def packed(*names: str) -> Tensor:
-        return torch.cat(named(*names)).t().contiguous()
-
+    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     qk_norm = None
     if spec.qk_norm:
-        q_norm, k_norm = named("self_attn.q_norm", "self_attn.k_norm")
+        q_norm, k_norm = named("weight", "self_attn.q_norm", "self_attn.k_norm")
         qk_norm = torch.cat((q_norm.expand(spec.num_heads, -1), k_norm.expand(spec.num_kv_heads, -1)))
+    mlp = f"model.layers.{index}.mlp"
     return LayerWeights(
-        input_norm=named("input_layernorm")[0],
-        qkv=packed("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        input_norm=named("weight", "input_layernorm")[0],
+        qkv=torch.cat(named("weight", *projections)).t().contiguous(),
+        qkv_bias=torch.cat(named("bias", *projections)) if spec.qkv_bias else None,
         qk_norm=qk_norm,
-        output=packed("self_attn.o_proj"),
-        mlp_norm=named("post_attention_layernorm")[0],
-        gate_up=packed("mlp.gate_proj", "mlp.up_proj"),
-        down=packed("mlp.down_proj"),
+        output=named("weight", "self_attn.o_proj")[0].t().contiguous(),
+        mlp_norm=named("weight", "post_attention_layernorm")[0],
+        mlp=ExpertsMlp.packed(weights, mlp, spec) if spec.has_experts(index) else DenseMlp.packed(weights, mlp),
     )

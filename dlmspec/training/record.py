@@ -144,10 +144,10 @@ class RecordJob:
 
 
 def weights_checksum(target: Target) -> int:
-    """Tells two targets of one name apart: CRC-32 of the dtype, the embedding and the last layer."""
+    """Tells two targets of one name apart: CRC-32 of the dtype, the embedding and the last layer's attention."""
     transformer = target.transformer
     checksum = zlib.crc32(str(target.dtype).encode())
-    for weight in (transformer.embedding, transformer.layers[-1].qkv, transformer.layers[-1].down):
+    for weight in (transformer.embedding, transformer.layers[-1].qkv, transformer.layers[-1].output):
         checksum = zlib.crc32(weight.float().cpu().numpy().tobytes(), checksum)
     return checksum
 

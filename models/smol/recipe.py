@@ -16,7 +16,7 @@ import dlmspec
 from dlmspec.models.assembled import assemble
 from dlmspec.models.loader import load_weights
 from dlmspec.models.low_rank import DELTA_NAME, load_delta
-from dlmspec.models.spec import spec_from_directory
+from dlmspec.models.read_spec import spec_from_directory
 from dlmspec.shipped import find_model
 from dlmspec.training.conversion import from_pretrained
 from dlmspec.training.corpus import read_documents
