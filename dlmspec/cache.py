@@ -23,14 +23,21 @@ class BlockCache:
     """
 
     def __init__(
-        self, spec: ModelSpec, num_tokens: int, *, dtype: torch.dtype, device: torch.device | str = "cpu"
+        self,
+        spec: ModelSpec,
+        num_tokens: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        block_length: int | None = None,
     ) -> None:
-        self.block_length = spec.block_length
-        self.max_length = align_length(num_tokens, spec.block_length)
+        self.block_length = block_length or spec.block_length  # of the copies that a pass puts behind the rows
+        self.max_length = align_length(num_tokens, self.block_length)
         shape = (spec.num_layers, spec.num_kv_heads, self.max_length, spec.head_dim)
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self.length = 0
+        self.next_position: int | None = None  # of the row behind the last one, where it is not its number
         self.last_hidden: Tensor | None = None  # `[d]`, of the last committed row where it predicts the next token
 
     def append_rows(self, keys: Tensor, values: Tensor, last_hidden: Tensor | None = None) -> None:

@@ -6,16 +6,14 @@ from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.step import Sampling
 
-# what results call the cache semantics: block-causal families keep the KV of committed blocks, and of those only
-CACHE_SEMANTICS = "prefix"
-
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
     """One request's options: together with target and prompt they fix the output, whatever the drafter does.
 
     `noise` keys the Gumbel noise by denoising step (the families' own law) or by position only. `early_stop` ends
-    as soon as the rest cannot change the output; without it the block that holds the stop is filled up.
+    as soon as the rest cannot change the output; without it the block that holds the stop is filled up. `cache` names
+    the cache semantics (`memory.py`); None is the family's exact one.
     """
 
     max_new_tokens: int = 128
@@ -24,6 +22,7 @@ class DecodeConfig:
     noise: NoiseMode = "step"
     seed: int = 0
     early_stop: bool = True
+    cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

@@ -8,9 +8,10 @@ import torch
 from dlmspec.config import DecodeConfig
 from dlmspec.drafters.base import DraftContext, Drafter
 from dlmspec.evidence_book import EvidenceBook
+from dlmspec.memory import ScoredRows
 from dlmspec.models.target import Target
-from dlmspec.models.target_pass import BlockCopy, read_logits
-from dlmspec.request import DecodeOutput, Request, StepObserver, run_together
+from dlmspec.models.target_pass import read_logits
+from dlmspec.request import DecodeOutput, Request, StepObserver, prefill, run_trees, store_pass
 from dlmspec.scored import ScoredStates
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
@@ -27,12 +28,13 @@ def reference_decode(target: Target, prompt_ids: list[int], config: DecodeConfig
     started = time.perf_counter()
     request = Request(target, prompt_ids, config)
     store_passes = store_passes and not request.spec.is_autoregressive  # its loops have none
-    if store_passes and request.uncached:
-        request.prefill()
+    prefill(request, whole=store_passes)
     while not request.is_finished:
         (successor,) = reference_step([request], observer)
         if store_passes and request.law.is_final(successor):
-            store_pass(request, successor.tokens)
+            if request.is_finished:  # these loops store the last block too
+                request.memory.finish(successor.tokens, None, 0)
+            store_pass(request)
     request.stats.seconds = time.perf_counter() - started
     return request.output()
 
@@ -49,6 +51,8 @@ def reference_decode_batch(target: Target, prompts: Sequence[list[int]],
         index: Request(target, prompt, config)
         for index, (prompt, config) in enumerate(zip(prompts, configs, strict=True))
     }
+    for request in requests.values():
+        prefill(request, whole=False)
     while requests:
         reference_step(list(requests.values()))
         for index in [index for index, request in requests.items() if request.is_finished]:
@@ -60,19 +64,15 @@ def reference_decode_batch(target: Target, prompts: Sequence[list[int]],
 @torch.inference_mode()
 def reference_step(requests: Sequence[Request], observer: StepObserver | None = None) -> list[BlockState]:
     """One pass that takes one denoising step of every request; returns the states they came to."""
-    copies = [[*request.pending_copies(), root_copy(request)] for request in requests]
-    outputs = run_together(requests, copies)
-    masked = [request.root.masked_positions(request.spec.mask_id) for request in requests]
+    roots = [request.root for request in requests]
+    scored = run_trees(requests, [DraftTree.from_root(root) for root in roots])
     wanted = [
-        (output, [(len(own) - 1, position) for position in positions])
-        for output, own, positions in zip(outputs, copies, masked, strict=True)
+        (rows.output, rows.rows(0, root.masked_positions(request.spec.mask_id)))
+        for request, root, rows in zip(requests, roots, scored, strict=True)
     ]
     successors = []
-    for request, output, logits in zip(requests, outputs, read_logits(wanted), strict=True):
-        if request.pending is not None:
-            output.store(request.cache, 0)
-            request.pending = None
-        root, block = request.root, request.block
+    for request, root, logits in zip(requests, roots, read_logits(wanted), strict=True):
+        block = request.block
         successor = request.law.denoise([root], logits, block)[0]
         request.stats.record(1, 1, 1.0)
         if observer is not None:
@@ -80,21 +80,6 @@ def reference_step(requests: Sequence[Request], observer: StepObserver | None = 
         request.move_to(successor, block)
         successors.append(successor)
     return successors
-
-
-def root_copy(request: Request) -> BlockCopy:
-    """The root's copy; it sees the pending copy, if there is one, as copy 0 of the pass."""
-    ancestors = () if request.pending is None else (0,)
-    root = request.root
-    return BlockCopy(root.tokens, len(ancestors), ancestors, root.masked_positions(request.spec.mask_id))
-
-
-def store_pass(request: Request, tokens: tuple[int, ...]) -> None:
-    """One pass that only stores the KV of a finished block."""
-    output = request.run([BlockCopy(tokens, 0, (), ())])
-    output.store(request.cache, 0)
-    request.pending = None
-    request.stats.num_store_passes += 1
 
 
 def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter,
@@ -110,81 +95,91 @@ def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, draft
 def decode_passes(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter,
                   budget: int) -> Iterator[Request]:  # fmt: skip
     """The speculative loop, pass by pass: yields the request as each verified pass leaves it."""
-    if budget < 1:
-        raise ValueError(f"budget must be at least 1 (the current state itself), got {budget}")
-    drafter.begin(target, prompt_ids, config)
-    started = time.perf_counter()
-    request = Request(target, prompt_ids, config)
-    scored, book = ScoredStates(request), EvidenceBook()
-    while not request.is_finished:
-        run_pass(request, scored, book, drafter, budget)
-        request.stats.seconds += time.perf_counter() - started
-        yield request
-        started = time.perf_counter()  # what the consumer does between passes is not the decode's time
+    job = Job(target, prompt_ids, config, drafter, budget)
+    while not job.request.is_finished:
+        started = time.perf_counter()
+        run_pass([job])
+        job.request.stats.seconds += time.perf_counter() - started  # not what the consumer does between passes
+        yield job.request
+
+
+class Job:
+    """One request on its way through the speculative loop: what has been scored for it, and who drafts.
+
+    Raises ValueError if the budget is below 1, or as `Request` does.
+    """
+
+    def __init__(self, target: Target, prompt_ids: list[int], config: DecodeConfig, drafter: Drafter,
+                 budget: int) -> None:  # fmt: skip
+        if budget < 1:
+            raise ValueError(f"budget must be at least 1 (the current state itself), got {budget}")
+        self.budget = budget
+        self.proposer = drafter.begin(target, prompt_ids, config)
+        started = time.perf_counter()
+        self.request = Request(target, prompt_ids, config)
+        prefill(self.request, whole=False)
+        self.scored, self.book = ScoredStates(self.request), EvidenceBook()
+        self.request.stats.seconds = time.perf_counter() - started
+
+    def draft(self) -> DraftTree:
+        """The tree of the next pass."""
+        started = time.perf_counter()
+        budget = self.request.memory.most_nodes(self.budget)
+        tree = self.proposer.propose(draft_context(self.request, self.scored, self.book), budget)
+        self.request.stats.draft_seconds += time.perf_counter() - started
+        check_tree(self.request, tree, self.proposer.name, budget)
+        return tree
+
+    def walk(self, tree: DraftTree, rows: ScoredRows) -> None:
+        """Take in a pass over the tree: go as far as it reaches, keep what the next draft may read."""
+        passed = self.scored.add(tree, rows)
+        visits = verify(self.request, self.scored)
+        self.request.stats.record(len(visits), len(tree), tree.expected_steps)
+        if not self.request.is_finished:
+            started = time.perf_counter()
+            self.book.update(self.request, tree, passed, visits)
+            self.request.stats.draft_seconds += time.perf_counter() - started
 
 
 @torch.inference_mode()
-def run_pass(request: Request, scored: ScoredStates, book: EvidenceBook, drafter: Drafter, budget: int) -> None:
-    """Draft a tree, score it in one target pass, walk it, and keep what was read for the next draft."""
-    stats = request.stats
-    drafted = time.perf_counter()
-    tree = drafter.propose(draft_context(request, scored, book), budget)
-    stats.draft_seconds += time.perf_counter() - drafted
-    check_tree(request, tree, drafter, budget)
-    copies = tree_copies(request, tree)
-    output = request.run(copies)
-    offset = len(copies) - len(tree)
-    if offset:
-        output.store(request.cache, 0)
-        request.pending = None
-    passed = scored.add(tree, output, offset)
-    visits = verify(request, scored)
-    stats.record(len(visits), len(tree), tree.expected_steps)
-    if not request.is_finished:
-        drafted = time.perf_counter()
-        book.update(request, tree, passed, visits)
-        stats.draft_seconds += time.perf_counter() - drafted
+def run_pass(jobs: Sequence[Job]) -> None:
+    """Draft a tree for every job, score them all in one target pass, and walk each."""
+    trees = [job.draft() for job in jobs]
+    scored = run_trees([job.request for job in jobs], trees)
+    for job, tree, rows in zip(jobs, trees, scored, strict=True):
+        job.walk(tree, rows)
 
 
-def check_tree(request: Request, tree: DraftTree, drafter: Drafter, budget: int) -> None:
+def check_tree(request: Request, tree: DraftTree, drafter: str, budget: int) -> None:
     """Hold a drafter to its contract: the walk starts at node 0, and figures count the budget.
 
     Raises ValueError naming the drafter.
     """
     if not 1 <= len(tree) <= budget:
-        raise ValueError(f"drafter {drafter.name} proposed {len(tree)} states for a budget of {budget}")
+        raise ValueError(f"drafter {drafter} proposed {len(tree)} states for a budget of {budget}")
     if tree.nodes[0].state != request.root:
-        raise ValueError(f"drafter {drafter.name} proposed a tree whose first node is not the current state")
-    if any(request.block + node.block >= request.num_blocks for node in tree.nodes):
-        raise ValueError(f"drafter {drafter.name} proposed a state behind the last block")
+        raise ValueError(f"drafter {drafter} proposed a tree whose first node is not the current state")
+    if any(request.block + node.block >= request.horizon for node in tree.nodes):
+        raise ValueError(f"drafter {drafter} proposed a state behind the last block")
 
 
 def draft_context(request: Request, scored: ScoredStates, book: EvidenceBook) -> DraftContext:
     """What a drafter may read: everything known so far, nothing of the target's future."""
+
+    def ends(state: BlockState, block: int) -> bool:
+        """Nothing can be scored behind this state."""
+        is_last = block + 1 >= request.horizon and request.law.is_final(state)
+        return is_last or request.end_of(state, block) is not None
+
     return DraftContext(
         root=request.root,
         block=request.block,
-        num_blocks=request.num_blocks,
+        num_blocks=request.horizon,
         mask_id=request.spec.mask_id,
         vocab_size=request.spec.vocab_size,
-        rule=request.config.rule,
+        rule=request.law.rule,
         evidence=book.by_block,
         fresh_state=request.fresh_state,
-        ends=lambda state, block: request.end_of(state, block) is not None,
+        ends=ends,
         known=scored,
     )
-
-
-def tree_copies(request: Request, tree: DraftTree) -> list[BlockCopy]:
-    """The copies of one pass: the pending block, if any, seen by all nodes; then the nodes in tree order."""
-    pending = request.pending_copies()
-    offset = len(pending)
-    return pending + [
-        BlockCopy(
-            node.state.tokens,
-            node.block + offset,
-            (*range(offset), *(ancestor + offset for ancestor in node.ancestors)),
-            node.state.masked_positions(request.spec.mask_id),
-        )
-        for node in tree.nodes
-    ]

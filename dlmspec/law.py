@@ -9,17 +9,23 @@ import torch
 from torch import Tensor
 
 from dlmspec.config import DecodeConfig
+from dlmspec.grid import Grid
 from dlmspec.models.spec import ModelSpec
 from dlmspec.noise import GumbelNoise
 from dlmspec.state import BlockState
 from dlmspec.step import denoise_step
+from dlmspec.windows import windowed
 
 
 class DenoisingLaw:
-    """`F` for one target spec and one config (seed included)."""
+    """`F` for one target spec, one config (seed included) and one grid.
 
-    def __init__(self, spec: ModelSpec, config: DecodeConfig) -> None:
-        self.spec, self.config = spec, config
+    `rule` is the config's, within the part of a block in which the family's steps commit.
+    """
+
+    def __init__(self, spec: ModelSpec, config: DecodeConfig, grid: Grid) -> None:
+        self.spec, self.config, self.grid = spec, config, grid
+        self.rule = windowed(config.rule, spec.sub_block_length, spec.leads_with_first)
         self._noise = None
         if config.sampling.temperature > 0:
             self._noise = GumbelNoise(config.seed, spec.vocab_size, config.noise)
@@ -34,11 +40,10 @@ class DenoisingLaw:
         return self._noise is not None and self.config.noise == "step"
 
     def gumbel(self, block: int, step: int, positions: list[int]) -> Tensor | None:
-        """Noise `[M, V]` of these positions of an absolute block at one step; None at temperature 0."""
+        """Noise `[M, V]` of these positions of a block at one step; None at temperature 0."""
         if self._noise is None:
             return None
-        length = self.spec.block_length
-        return self._noise.gumbel(block * length, length, step)[positions]
+        return self._noise.gumbel(self.grid.start(block), self.grid.block_length, step)[positions]
 
     def denoise(self, states: Sequence[BlockState], logits: Tensor, block: int) -> list[BlockState]:
         """`F`: the true successors of states of one block; `logits` `[M, V]` of their masked rows, state by state."""
@@ -47,7 +52,7 @@ class DenoisingLaw:
         if self.is_sampled:
             rows = [self.gumbel(block, state.step, list(state.masked_positions(mask_id))) for state in states]
             gumbel = torch.cat([row for row in rows if row is not None])
-        return denoise_step(states, logits, gumbel, config.sampling, config.rule, mask_id)
+        return denoise_step(states, logits, gumbel, config.sampling, self.rule, mask_id)
 
     def is_final(self, state: BlockState) -> bool:
-        return self.config.rule.is_final(state, self.spec.mask_id)
+        return self.rule.is_final(state, self.spec.mask_id)

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dlmspec.config import CACHE_SEMANTICS, DecodeConfig
+from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters.base import Drafter
+from dlmspec.memory import cache_semantics
 from dlmspec.models.target import Target
 from dlmspec.request import DecodeOutput
 
@@ -99,7 +100,7 @@ class ParityCheck:
             rule_args=asdict(config.rule),  # pyright: ignore[reportArgumentType]
             temperature=config.sampling.temperature,
             noise=config.noise,
-            cache=CACHE_SEMANTICS,
+            cache=cache_semantics(self.target.spec, config.cache),
             seed=config.seed,
             drafter=name[0],
             budget=name[1],

@@ -11,13 +11,15 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dlmspec.cache import BlockCache
 from dlmspec.config import DecodeConfig
+from dlmspec.grid import Grid
 from dlmspec.law import DenoisingLaw
+from dlmspec.memory import MEMORIES, Memory, ScoredRows, cache_semantics
 from dlmspec.models.target import Target
-from dlmspec.models.target_pass import BlockCopy, PassOutput, PassPart, prefill_rows
+from dlmspec.models.target_pass import PassOutput, PassPart, prefill_rows
 from dlmspec.state import BlockState
 from dlmspec.stats import DecodeStats
+from dlmspec.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class DecodeOutput:
 
 
 class StepObserver(Protocol):
-    """Called with every true step: absolute block, the state, the logits of its masked rows, its successor."""
+    """Called with every true step: the block in the grid, the state, the logits of its masked rows, its successor."""
 
     def __call__(self, block: int, state: BlockState, logits: Tensor, successor: BlockState) -> None: ...
 
@@ -38,9 +40,8 @@ class StepObserver(Protocol):
 class Request:
     """The one mutable record of a decode.
 
-    `block` is the absolute index of the block being denoised, `root` its true current state, `finished` the tokens
-    of the blocks before it; `pending` holds the tokens of the last finished block while its KV is not yet cached, and
-    `uncached` what the next pass has to take of the prompt.
+    `block` is the index in the request's grid of the block being denoised, `root` its true current state, `finished`
+    the tokens before it, and `memory` what the passes left for those that follow.
     """
 
     def __init__(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
@@ -50,34 +51,19 @@ class Request:
         self.prompt_ids = tuple(prompt_ids)
         self.stats = DecodeStats()
         self.limit = len(prompt_ids) + config.max_new_tokens
-        self.num_blocks = -(-self.limit // spec.block_length)
-        self.cache: BlockCache = target.new_cache(self.limit)
-        self.law = DenoisingLaw(spec, config)
-        self.block = len(prompt_ids) // spec.block_length
-        self.finished: list[int] = list(prompt_ids[: self.block * spec.block_length])
-        self.pending: tuple[int, ...] | None = None
+        self.grid = Grid.of(spec, len(prompt_ids))
+        self.num_blocks = self.grid.num_blocks(self.limit)
+        self.law = DenoisingLaw(spec, config, self.grid)
+        self.memory: Memory = MEMORIES[cache_semantics(spec, config.cache)](target, prompt_ids, self.limit)
+        self.block = self.grid.block_of(len(prompt_ids))
+        self.finished: list[int] = list(prompt_ids[: self.grid.start(self.block)])
         self.root = self.fresh_state(self.block)
         self.finish_reason: str | None = None
-        self.uncached: Sequence[int] = self.finished[:]  # whole blocks of the prompt
-        while len(self.uncached) > prefill_rows(spec.block_length):
-            self.prefill()
 
-    def prefill(self) -> None:
-        """A pass of its own over what one pass takes of the prompt."""
-        rows = prefill_rows(self.spec.block_length)
-        rest, self.uncached = self.uncached[rows:], self.uncached[:rows]
-        self.run(())
-        self.uncached = rest
-        self.stats.num_prefill_passes += 1
-
-    def part(self, copies: Sequence[BlockCopy]) -> PassPart:
-        """The request's share of the next pass; what is left of the prompt rides along."""
-        prompt, self.uncached = self.uncached, ()
-        return PassPart(self.cache, copies, prompt)
-
-    def run(self, copies: Sequence[BlockCopy]) -> PassOutput:
-        """One target pass over `copies` and what is left of the prompt."""
-        return run_together([self], [copies])[0]
+    @property
+    def horizon(self) -> int:
+        """The block from which on no state can be scored in the next pass."""
+        return self.num_blocks if self.memory.looks_ahead else self.block + 1
 
     @property
     def is_finished(self) -> bool:
@@ -85,7 +71,7 @@ class Request:
 
     def fresh_state(self, block: int) -> BlockState:
         """The state a block starts from: masks, and in the first block the prompt's remainder."""
-        start, length = block * self.spec.block_length, self.spec.block_length
+        start, length = self.grid.start(block), self.grid.block_length
         known = self.prompt_ids[start : start + length]
         return BlockState(known + (self.spec.mask_id,) * (length - len(known)), 0)
 
@@ -93,7 +79,7 @@ class Request:
         """`stop` or `length` if decoding may end in this state of this block, else None."""
         if not (self.config.early_stop or self.law.is_final(state)):
             return None
-        start = block * self.spec.block_length
+        start = self.grid.start(block)
         for position, token in enumerate(state.tokens, start):
             if token == self.spec.mask_id:
                 return None
@@ -103,22 +89,17 @@ class Request:
                 return "length"
         return None
 
-    def move_to(self, state: BlockState, block: int) -> None:
-        """Make `state` of `block` the root; a final state finishes its block and leaves it pending."""
+    def move_to(self, state: BlockState, block: int, rows: ScoredRows | None = None, node: int = 0) -> None:
+        """Make `state` of `block` the root; a final state finishes its block (`rows` hold it, where it was scored)."""
         assert block == self.block, "blocks finish in order"
         self.finish_reason = self.end_of(state, block)
         self.root = state
         if self.is_finished or not self.law.is_final(state):
             return
+        self.memory.finish(state.tokens, rows, node)
         self.finished.extend(state.tokens)
-        assert self.pending is None, "a finished block is stored before the next one ends"
-        self.pending = state.tokens
         self.block += 1
         self.root = self.fresh_state(self.block)
-
-    def pending_copies(self) -> list[BlockCopy]:
-        """The committed copy of the block just finished, if its KV is still to be stored."""
-        return [] if self.pending is None else [BlockCopy(self.pending, 0, (), ())]
 
     def output(self) -> DecodeOutput:
         """Cut at the first stop id or at the limit."""
@@ -132,20 +113,46 @@ class Request:
         return DecodeOutput(tokens, self.finish_reason, self.stats)
 
 
-def run_together(requests: Sequence[Request], copies: Sequence[Sequence[BlockCopy]]) -> list[PassOutput]:
-    """One target pass over the copies of several requests of one target; its time counts in each."""
+def run_trees(requests: Sequence[Request], trees: Sequence[DraftTree]) -> list[ScoredRows]:
+    """One target pass over the states of a tree of each request; its time counts in each."""
+    parts = [request.memory.part(tree) for request, tree in zip(requests, trees, strict=True)]
+    outputs = run_parts(requests, parts)
+    return [request.memory.take(output, tree) for request, tree, output in zip(requests, trees, outputs, strict=True)]
+
+
+def run_parts(requests: Sequence[Request], parts: Sequence[PassPart]) -> list[PassOutput]:
+    """One target pass over shares of several requests of one target."""
     started = time.perf_counter()
-    parts = [request.part(own) for request, own in zip(requests, copies, strict=True)]
     outputs = requests[0].target.forward_parts(parts)
-    for request in requests:
-        request.stats.pass_seconds += time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    for request, part in zip(requests, parts, strict=True):
+        request.stats.pass_seconds += seconds
+        request.stats.num_rows += part.num_rows
     return outputs
+
+
+def prefill(request: Request, *, whole: bool) -> None:
+    """Passes of their own over the prompt: over what one pass cannot take, or over the whole of it."""
+    least = 0 if whole else prefill_rows(request.spec.block_length)
+    while (part := request.memory.prompt_part(least)) is not None:
+        run_parts([request], [part])
+        request.stats.num_prefill_passes += 1
+
+
+def store_pass(request: Request) -> None:
+    """A pass that only stores the rows of the last finished block, if they are still to be kept."""
+    part = request.memory.store_part()
+    if part is not None:
+        (output,) = run_parts([request], [part])
+        request.memory.store(output, 0)
+        request.stats.num_store_passes += 1
 
 
 def check_request(target: Target, prompt_ids: list[int], max_new_tokens: int) -> None:
     """Raises ValueError for a prompt that is none, or one that does not fit the context with what is asked for."""
     check_prompt(prompt_ids, target.spec.mask_id, target.spec.vocab_size)
-    target.check_length(len(prompt_ids) + max_new_tokens)
+    grid, limit = Grid.of(target.spec, len(prompt_ids)), len(prompt_ids) + max_new_tokens
+    target.check_length(limit, grid.start(grid.num_blocks(limit)))
 
 
 def check_prompt(prompt_ids: list[int], mask_id: int, vocab_size: int) -> None:

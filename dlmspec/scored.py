@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dlmspec.evidence import Evidence
-from dlmspec.models.target_pass import PassOutput
+from dlmspec.memory import ScoredRows
 from dlmspec.request import Request
 from dlmspec.state import BlockState
 from dlmspec.tree import Chain, DraftTree, state_key
@@ -28,8 +28,8 @@ class LogitReader:
     finds them read.
     """
 
-    def __init__(self, tree: DraftTree, output: PassOutput, offset: int, mask_id: int) -> None:
-        self.tree, self.output, self.offset = tree, output, offset
+    def __init__(self, tree: DraftTree, scored: ScoredRows, mask_id: int) -> None:
+        self.tree, self.scored = tree, scored
         self.positions = [node.state.masked_positions(mask_id) for node in tree.nodes]
         self.commits = [commits_of(node.state.tokens, mask_id) for node in tree.nodes]
         self.read: dict[int, Tensor] = {}
@@ -44,8 +44,8 @@ class LogitReader:
         if index in self.read:
             return []
         chosen = [index, *self._followers(index)]
-        rows = [(self.offset + node, position) for node in chosen for position in self.positions[node]]
-        parts = self.output.logit_rows(rows).split([len(self.positions[node]) for node in chosen])
+        rows = [row for node in chosen for row in self.scored.rows(node, self.positions[node])]
+        parts = self.scored.output.logit_rows(rows).split([len(self.positions[node]) for node in chosen])
         self.read.update(zip(chosen, parts, strict=True))
         return chosen
 
@@ -106,10 +106,6 @@ class Scored:
         """The states whose logits came with this one's, if it is read only now."""
         return [self.peers[index] for index in self.reader.read_with_followers(self.node)[1:]]
 
-    def store(self, request: Request) -> None:
-        """Commit the rows of this final state to the request's cache."""
-        self.reader.output.store(request.cache, self.reader.offset + self.node)
-
 
 class ScoredStates:
     """Of one request: the scored states that may still tell something, by committed tokens and state.
@@ -123,9 +119,9 @@ class ScoredStates:
         self.entries: dict[Hashable, Scored] = {}
         self._root = self._commits(request.root.tokens)
 
-    def add(self, tree: DraftTree, output: PassOutput, offset: int) -> list[Scored]:
-        """Take in the nodes of a pass over `tree`, node `i` as its copy `offset + i`; returns them by node."""
-        reader = LogitReader(tree, output, offset, self.request.spec.mask_id)
+    def add(self, tree: DraftTree, rows: ScoredRows) -> list[Scored]:
+        """Take in the nodes of a pass over `tree`; returns them by node."""
+        reader = LogitReader(tree, rows, self.request.spec.mask_id)
         peers: list[Scored] = []
         for index, node in enumerate(tree.nodes):
             chain = tuple(tree.nodes[ancestor].state.tokens for ancestor in node.ancestors)

@@ -13,6 +13,7 @@ class DecodeStats:
     num_denoising_passes: int = 0
     num_steps: int = 0
     num_nodes: int = 0
+    num_rows: int = 0  # of all passes: a whole canvas has as many as it has positions
     accepted: Counter[int] = field(default_factory=Counter)  # steps advanced by a pass → passes that did
     expected_steps: float = 0.0  # what the drafter expected of all denoising passes
     seconds: float = 0.0
@@ -45,6 +46,7 @@ class DecodeStats:
             "num_denoising_passes": self.num_denoising_passes,
             "num_steps": self.num_steps,
             "num_nodes": self.num_nodes,
+            "num_rows": self.num_rows,
             "mat": self.mat,
             "accepted_histogram": {str(k): v for k, v in sorted(self.accepted.items())},
             "expected_steps": self.expected_steps,

@@ -36,11 +36,9 @@ def verify(request: Request, scored: ScoredStates) -> list[Visit]:
         block, successor = request.block, scored.denoise(here)
         visits.append(Visit(block, here.state, here.logits, successor))
         final = scored.find(successor) if request.law.is_final(successor) else None
-        request.move_to(successor, block)
+        rows, node = (None, 0) if final is None else (final.reader.scored, final.node)
+        request.move_to(successor, block, rows, node)
         if request.block != block:
-            if final is not None:
-                final.store(request)
-                request.pending = None
             scored.finish_block(successor.tokens)
         here = scored.find(request.root)
     scored.prune()

@@ -49,7 +49,8 @@ class CrowdedDrafter:
 
     name = "crowded"
 
-    def begin(self, target, prompt_ids, config) -> None: ...
+    def begin(self, target, prompt_ids, config):
+        return self
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         tree = DraftTree.from_root(context.root)
@@ -204,12 +205,12 @@ def test_cached_rows_equal_a_prefill_over_the_final_tokens(make_target):
             patch.setattr(Request, "output", spy)
             decode(target, [5, 9, 3], config, drafter=UNTRAINED[name](), budget=9)
         request = kept[-1]
-        length = request.cache.length
+        length = request.memory.cache.length
         assert length >= 12
         fresh = target.new_cache(18)
         target.prefill(fresh, request.finished[:length])
-        torch.testing.assert_close(request.cache.keys[:, :, :length], fresh.keys[:, :, :length])
-        torch.testing.assert_close(request.cache.values[:, :, :length], fresh.values[:, :, :length])
+        torch.testing.assert_close(request.memory.cache.keys[:, :, :length], fresh.keys[:, :, :length])
+        torch.testing.assert_close(request.memory.cache.values[:, :, :length], fresh.values[:, :, :length])
 
 
 class UnfaithfulDrafter:
@@ -220,7 +221,8 @@ class UnfaithfulDrafter:
     def __init__(self, fault: str) -> None:
         self.fault = fault
 
-    def begin(self, target, prompt_ids, config) -> None: ...
+    def begin(self, target, prompt_ids, config):
+        return self
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         root = context.root

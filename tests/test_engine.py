@@ -102,11 +102,19 @@ def test_text_needs_a_tokenizer(lm):
     assert lm.generate([3, 4], max_new_tokens=4).text == ""
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"model": 3}', '{"added_tokens": [{"content": "m"}]}'])
-def test_a_damaged_tokenizer_is_named(tiny_sdar, text):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"tokenizer.json: not readable as JSON"),  # at the load, which looks for the token that ends a chat
+        ("[]", r"tokenizer.json: expected a JSON object"),
+        ('{"model": 3}', r"no usable tokenizer \(.*\); pass token ids"),
+        ('{"added_tokens": [{"content": "m"}]}', r"no usable tokenizer \(.*\); pass token ids"),
+    ],
+)
+def test_a_damaged_tokenizer_is_named(tiny_sdar, text, message):
     directory = tiny_sdar()
     (directory / "tokenizer.json").write_text(text)
-    with pytest.raises(ValueError, match=r"no usable tokenizer \(.*\); pass token ids") as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         dlmspec.load(directory).encode("hello")
     assert "\n" not in str(caught.value)
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters.spot import SpotDrafter
+from dlmspec.grid import Grid
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.order.calibration import log_prob_bin
@@ -64,7 +65,7 @@ def test_rows_replay_the_decode(target, config):
 def test_the_candidate_of_staleness_d_uses_the_noise_of_step_t_plus_d(target):
     config = CONFIGS[1]
     rows = record_prompt(target, PROMPTS[0], config, prompt=0)
-    law = DenoisingLaw(target.spec, config)
+    law = DenoisingLaw(target.spec, config, Grid(0, target.spec.block_length))
     checked = 0
     for row in range(len(rows["place"])):
         block, step = rows["place"][row, 1:].tolist()

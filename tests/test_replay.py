@@ -36,7 +36,8 @@ class Knowing:
     def __init__(self, records, depth: int) -> None:
         self.records, self.depth, self.row = records, depth, 0
 
-    def begin(self, target, prompt_ids, config) -> None: ...
+    def begin(self, target, prompt_ids, config):
+        return self
 
     def propose(self, context, budget: int) -> DraftTree:
         tree = DraftTree.from_root(context.root)

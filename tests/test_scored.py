@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from dlmspec.memory import ScoredRows
 from dlmspec.models.target_pass import PassOutput
 from dlmspec.scored import LogitReader, ScoredStates
 from dlmspec.state import BlockState
@@ -45,25 +46,25 @@ def reader() -> LogitReader:
     places = tuple(range(1 + len(tree)))
     output = CountedOutput(empty, empty, hidden, torch.randn(30, 16, generator=generator), places)
     output.products.clear()
-    return LogitReader(tree, output, 1, MASK)
+    return LogitReader(tree, ScoredRows(output, tuple(range(1, 1 + len(tree))), (0,) * len(tree)), MASK)
 
 
 def test_every_node_gets_its_own_rows(reader):
     for index in (0, 1, 3, 2, 4, 5):
         positions = list(reader.positions[index])
-        assert torch.equal(reader.logits(index), reader.output.logits(1 + index, positions))
+        assert torch.equal(reader.logits(index), reader.scored.output.logits(1 + index, positions))
 
 
 def test_the_room_of_a_product_goes_to_the_heaviest_follower(reader, monkeypatch):
     monkeypatch.setattr("dlmspec.scored.READ_ROWS", 16)
     reader.logits(0)
-    assert isinstance(reader.output, CountedOutput)
-    assert [copy for copy, _ in reader.output.products[0]] == [1] * 8 + [2] * 7
+    assert isinstance(reader.scored.output, CountedOutput)
+    assert [copy for copy, _ in reader.scored.output.products[0]] == [1] * 8 + [2] * 7
     reader.logits(1)
-    assert len(reader.output.products) == 1, "read before"
+    assert len(reader.scored.output.products) == 1, "read before"
     reader.logits(2)
-    assert [copy for copy, _ in reader.output.products[1]] == [3] * 7 + [5] * 6, "node 3 has another token"
-    assert all(len(rows) <= 16 for rows in reader.output.products)
+    assert [copy for copy, _ in reader.scored.output.products[1]] == [3] * 7 + [5] * 6, "node 3 has another token"
+    assert all(len(rows) <= 16 for rows in reader.scored.output.products)
 
 
 class Law:
@@ -103,7 +104,7 @@ def remembered(root: BlockState, *nodes: DraftNode) -> ScoredStates:
     places = tuple(range(len(tree)))
     output = PassOutput(torch.empty(0), torch.empty(0), hidden, torch.randn(30, 16, generator=generator), places)
     scored = ScoredStates(request)  # type: ignore[arg-type]
-    scored.add(tree, output, 0)
+    scored.add(tree, ScoredRows(output, places, (0,) * len(tree)))
     return scored
 
 

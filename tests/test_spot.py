@@ -12,6 +12,7 @@ from dlmspec.drafters.base import DraftContext, NothingKnown
 from dlmspec.drafters.spot import SpotDrafter, taken_next
 from dlmspec.drafters.stale import position_steps
 from dlmspec.evidence import Candidates, Evidence
+from dlmspec.grid import Grid
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.spec import ModelSpec
 from dlmspec.order.calibration import EDGES, TokenTable
@@ -52,7 +53,7 @@ def spot() -> SpotDrafter:
 
 def evidence_of(temperature: float, *, block: int = 2, state: BlockState = START, seed: int = 1,
                 successor: BlockState | None = ROOT) -> Evidence:  # fmt: skip
-    law = DenoisingLaw(SPEC, DecodeConfig(sampling=Sampling(temperature=temperature)))
+    law = DenoisingLaw(SPEC, DecodeConfig(sampling=Sampling(temperature=temperature)), Grid(0, SPEC.block_length))
     masked = sum(token == MASK for token in state.tokens)
     logits = torch.randn(masked, SPEC.vocab_size, generator=torch.Generator().manual_seed(seed)) * 3
     return Evidence(block, state, logits, law, None if successor is None else new_commits(state, successor))

@@ -10,6 +10,7 @@ from rich.console import Console
 from dlmspec.bench.stale import MAX_STALENESS, StaleCounter, stale_report
 from dlmspec.bench.tables import stale_table
 from dlmspec.config import DecodeConfig
+from dlmspec.grid import Grid
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.state import BlockState
@@ -30,7 +31,7 @@ def sharp_logits(target: Target, tokens: list[int], confidences: list[float]) ->
 
 def test_staleness_is_counted_by_hand(target: Target):
     mask = target.spec.mask_id
-    counter = StaleCounter(DenoisingLaw(target.spec, DecodeConfig()))
+    counter = StaleCounter(DenoisingLaw(target.spec, DecodeConfig(), Grid(0, target.spec.block_length)))
     known = (1,) * 5
     # positions 5, 6, 7: read as 11, 12, 13 first; then 6 is read as 22; commits in the order 5, 6, 7
     s0, s1 = BlockState((*known, mask, mask, mask), 0), BlockState((*known, 11, mask, mask), 1)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from dlmspec.bench.prompt_sets import DOMAINS, domain_name
 from dlmspec.bench.rows import Label
-from dlmspec.config import CACHE_SEMANTICS, DecodeConfig
+from dlmspec.config import DecodeConfig
+from dlmspec.memory import cache_semantics
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.rules import CommitRule, LowConfidenceStatic
@@ -26,7 +27,7 @@ class BenchPlan:
     rule: CommitRule = field(default_factory=LowConfidenceStatic)
     sampling: Sampling = field(default_factory=Sampling)
     noise: NoiseMode = "step"
-    cache: str = CACHE_SEMANTICS
+    cache: str | None = None  # the family's exact one
     limit: int = 20
     max_new_tokens: int = 64
     seed: int = 0
@@ -59,6 +60,7 @@ class BenchPlan:
             noise=self.noise,
             seed=self.seed,
             early_stop=False,
+            cache=self.cache,
         )
 
     def configurations(self) -> list[tuple[str, int]]:
@@ -80,7 +82,7 @@ class BenchPlan:
             rule_args=asdict(self.rule),  # pyright: ignore[reportArgumentType]
             temperature=temperature,
             noise=self.noise,
-            cache=self.cache,
+            cache=cache_semantics(target.spec, self.cache),
             seed=self.seed,
             drafter=NO_DRAFTER,
             budget=1,

@@ -15,6 +15,7 @@ from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
 from dlmspec.drafters.stale import coupled
 from dlmspec.evidence import Candidates, Evidence
+from dlmspec.grid import Grid
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
@@ -64,7 +65,7 @@ class Tally:
 
 @dataclass(slots=True)
 class StaleCounter:
-    """A step observer of one decode at a time; the tallies go on over decodes of one law."""
+    """A step observer of one decode at a time, under its `law`; the tallies go on over decodes of one config."""
 
     law: DenoisingLaw
     order: Order | None = None
@@ -143,8 +144,9 @@ def stale_report(
                 seed=seed,
                 early_stop=False,
             )
-            counter = StaleCounter(DenoisingLaw(target.spec, config), order)
+            counter = StaleCounter(DenoisingLaw(target.spec, config, Grid.of(target.spec, 0)), order)
             for prompt_ids in chosen:
+                counter.law = DenoisingLaw(target.spec, config, Grid.of(target.spec, len(prompt_ids)))
                 reference_decode(target, prompt_ids, config, observer=counter)
                 done += 1
                 if progress is not None:

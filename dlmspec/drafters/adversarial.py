@@ -2,14 +2,12 @@
 
 import random
 
-from dlmspec.config import DecodeConfig
-from dlmspec.drafters.base import DraftContext
-from dlmspec.models.target import Target
+from dlmspec.drafters.base import DraftContext, Stateless
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftNode, DraftTree
 
 
-class RandomDrafter:
+class RandomDrafter(Stateless):
     """Random nested and overlapping states, completions among them, some under a next block.
 
     Half of the tokens come from the evidence, so that some nodes are nearly right.
@@ -19,8 +17,6 @@ class RandomDrafter:
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         tree = DraftTree.from_root(context.root)

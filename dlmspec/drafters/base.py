@@ -54,26 +54,42 @@ class DraftContext:
     known: KnownStates
 
 
-class Drafter(Protocol):
-    """Proposes candidate future states of the root. Exactness never depends on it."""
+class Proposer(Protocol):
+    """Proposes candidate future states of one request's root. Exactness never depends on it."""
 
     name: str
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
-        """A new request starts (only oracles, which replay the reference, need to know)."""
-        ...
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         """A tree of at most `budget` nodes whose node 0 is the root."""
         ...
 
 
-class NoDrafter:
+class Drafter(Protocol):
+    """Where proposers come from: one for each request."""
+
+    name: str
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> Proposer:
+        """The proposer of a new request (only oracles, which replay the reference, need to know which)."""
+        ...
+
+
+class Stateless:
+    """A drafter that serves all requests alike: what it may know of one comes with each context."""
+
+    name: str
+
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> Proposer:
+        return self
+
+    def propose(self, context: DraftContext, budget: int) -> DraftTree:
+        raise NotImplementedError
+
+
+class NoDrafter(Stateless):
     """Proposes nothing: one state per pass, the folded reference by another road."""
 
     name = "none"
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         return DraftTree.from_root(context.root)

@@ -6,28 +6,24 @@ step that the rule would take if the stale distributions still held.
 
 import math
 
-from dlmspec.config import DecodeConfig
-from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.base import DraftContext, Stateless
 from dlmspec.drafters.growth import Step, grow_tree
 from dlmspec.drafters.stale import commits_one_by_confidence, confidence_odds, coupled, position_steps, stale_steps
 from dlmspec.evidence import Evidence
-from dlmspec.models.target import Target
 from dlmspec.state import BlockState
 from dlmspec.tree import DraftTree
 
 
-class ConfidenceDrafter:
+class ConfidenceDrafter(Stateless):
     """A chain: at every depth the rule applied to the stale scores."""
 
     name = "confidence"
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         return grow_tree(context, budget, stale_steps)
 
 
-class ConfidenceTreeDrafter:
+class ConfidenceTreeDrafter(Stateless):
     """A tree: positions weighted by a power of their stale odds, tokens by their stale probability.
 
     Where the rule commits several positions at once it proposes the chain.
@@ -37,8 +33,6 @@ class ConfidenceTreeDrafter:
 
     def __init__(self, power: float = 0.75) -> None:
         self.power = power
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None: ...
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         return grow_tree(context, budget, self._steps)

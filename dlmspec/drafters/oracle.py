@@ -6,7 +6,7 @@ They run the reference first, so their passes mean something and their seconds d
 from collections.abc import Hashable
 
 from dlmspec.config import DecodeConfig
-from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.base import DraftContext, Proposer
 from dlmspec.drafters.growth import Step, grow_tree
 from dlmspec.evidence import Evidence
 from dlmspec.models.target import Target
@@ -25,13 +25,16 @@ class Trajectory:
 
 
 class Replaying:
-    """What the two ceilings share: the trajectory of the request, kept for when a benchmark asks at another budget."""
+    """What the two ceilings share: trajectories, kept for when a benchmark asks at another budget.
 
-    def __init__(self) -> None:
+    The oracle itself stands for no request; `begin` gives one that does.
+    """
+
+    def __init__(self, trajectory: Trajectory | None = None) -> None:
         self.known: dict[Hashable, Trajectory] = {}
-        self.trajectory = Trajectory()
+        self.trajectory = trajectory or Trajectory()
 
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
+    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> Proposer:
         from dlmspec.decode import reference_decode  # the decoders take drafters, so this arrow has to be late
 
         key = (target, tuple(prompt_ids), config)
@@ -39,7 +42,7 @@ class Replaying:
             trajectory = Trajectory()
             reference_decode(target, prompt_ids, config, observer=trajectory)
             self.known[key] = trajectory
-        self.trajectory = self.known[key]
+        return type(self)(self.known[key])  # pyright: ignore[reportReturnType]
 
 
 class OracleDrafter(Replaying):

@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from dlmspec.config import DecodeConfig
-from dlmspec.drafters.base import DraftContext
+from dlmspec.drafters.base import DraftContext, Stateless
 from dlmspec.drafters.growth import Step, grow_tree
 from dlmspec.drafters.stale import (
     commits_one_by_confidence,
@@ -23,7 +22,6 @@ from dlmspec.drafters.stale import (
     stale_steps,
 )
 from dlmspec.evidence import Candidates, Evidence
-from dlmspec.models.target import Target
 from dlmspec.order.calibration import TokenTable, load_calibration
 from dlmspec.order.features import MAX_POSITIONS, order_features, position_code
 from dlmspec.order.model import MAX_STALENESS, FrozenOrderModel, OrderModel, load_order_model
@@ -66,7 +64,7 @@ class Reading:
     forecasts: dict[int, Forecast] = field(default_factory=dict)
 
 
-class SpotDrafter:
+class SpotDrafter(Stateless):
     """Positions by the order model, tokens by coupled noise with calibrated alternatives."""
 
     name = "spot"
@@ -80,9 +78,6 @@ class SpotDrafter:
         """Load a trained drafter; raises ValueError if the directory is none or damaged."""
         directory = Path(directory)
         return cls(load_order_model(directory), load_calibration(directory))
-
-    def begin(self, target: Target, prompt_ids: list[int], config: DecodeConfig) -> None:
-        self._read.clear()
 
     def propose(self, context: DraftContext, budget: int) -> DraftTree:
         return grow_tree(context, budget, self.steps)

@@ -51,9 +51,8 @@ class Target:
         weights = load_weights(directory, spec, found_dtype, found_device)
         return cls(spec, BlockDiffusionTransformer(spec, weights), directory, found_dtype, found_device)
 
-    def check_length(self, num_tokens: int) -> None:
-        """Raises ValueError if the aligned length of a request, prompt included, exceeds the context."""
-        aligned = align_length(num_tokens, self.spec.block_length)
+    def check_length(self, num_tokens: int, aligned: int) -> None:
+        """Raises ValueError if the `aligned` length of a request, prompt included, exceeds the context."""
         limit = self.spec.max_position_embeddings
         if num_tokens < 1 or aligned > limit:
             raise ValueError(
@@ -63,7 +62,7 @@ class Target:
 
     def new_cache(self, num_tokens: int) -> BlockCache:
         """A cache for a request of `num_tokens` in all; raises ValueError as `check_length` does."""
-        self.check_length(num_tokens)
+        self.check_length(num_tokens, align_length(num_tokens, self.spec.block_length))
         return BlockCache(self.spec, num_tokens, dtype=self.dtype, device=self.device)
 
     def prefill(self, cache: BlockCache, token_ids: Sequence[int]) -> None:

@@ -40,6 +40,11 @@ class PassPart:
     copies: Sequence[BlockCopy]
     prompt: Sequence[int] = ()
 
+    @property
+    def num_rows(self) -> int:
+        """Tokens of the prompt and of all copies."""
+        return len(self.prompt) + sum(len(copy.tokens) for copy in self.copies)
+
 
 @dataclass(frozen=True, slots=True)
 class PassOutput:
@@ -115,7 +120,7 @@ class PartLayout:
         self.part, self.spec, self.cache = part, spec, part.cache
         self.first, self.num_prompt = first, len(part.prompt)
         self.begin, self.end = self.cache.length, self.cache.length + self.num_prompt
-        length = spec.block_length
+        length = self.cache.block_length
         assert self.num_prompt % length == 0, f"{self.num_prompt} tokens are no whole blocks of {length}"
         assert self.end <= self.cache.max_length, f"{self.end} rows exceed the {self.cache.max_length} of the cache"
         self.cache.length = self.end
@@ -134,17 +139,18 @@ class PartLayout:
     @property
     def positions(self) -> list[int]:
         """Absolute positions of the rows."""
-        length, copies = self.spec.block_length, self.part.copies
-        starts = [self.end + copies[i].block * length for i in self.order]
+        length, copies = self.cache.block_length, self.part.copies
+        behind = self.end if self.cache.next_position is None else self.cache.next_position
+        starts = [behind + copies[i].block * length for i in self.order]
         return [*range(self.begin, self.end), *(start + i for start in starts for i in range(length))]
 
     @property
     def read(self) -> list[int]:
         """The rows of the pass whose final states are asked for."""
-        length, behind = self.spec.block_length, self.first + self.num_prompt
+        length, behind = self.cache.block_length, self.first + self.num_prompt
         rows = [behind - 1] if self.spec.logit_shift and self.num_prompt else []
         for place, copy in enumerate(self.order):
-            rows += [behind + place * length + i for i in rows_read(self.part.copies[copy], self.spec)]
+            rows += [behind + place * length + i for i in rows_read(self.part.copies[copy], self.spec.logit_shift)]
         return rows
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
@@ -160,7 +166,7 @@ class PartLayout:
             attended.append(attend_prompt(q[:num_prompt], cache, layer, self.visible))
         if self.order:
             for kept, rows in ((self.keys, k), (self.values, v)):
-                own = rows[num_prompt:].unflatten(0, (len(self.order), self.spec.block_length))
+                own = rows[num_prompt:].unflatten(0, (len(self.order), self.cache.block_length))
                 kept[layer].copy_(own.permute(2, 0, 1, 3))
             own = self.keys[layer], self.values[layer]
             attended.append(attend_copies(q[num_prompt:], own, cache, layer, self.groups))
@@ -171,7 +177,7 @@ class PartLayout:
         behind = self.first + self.num_prompt
         if self.spec.logit_shift and self.num_prompt:
             self.cache.last_hidden = x[behind - 1]
-        hidden = x[behind : self.first + self.num_rows].unflatten(0, (len(self.order), self.spec.block_length))
+        hidden = x[behind : self.first + self.num_rows].unflatten(0, (len(self.order), self.cache.block_length))
         keys, values = self.keys.transpose(1, 2), self.values.transpose(1, 2)
         run = sorted(self.order)
         if self.order != run:
@@ -195,19 +201,19 @@ def is_run(copy: BlockCopy, spec: ModelSpec) -> bool:
     return copy.read != (0,) or not spec.logit_shift
 
 
-def rows_read(copy: BlockCopy, spec: ModelSpec) -> Sequence[int]:
+def rows_read(copy: BlockCopy, logit_shift: bool) -> Sequence[int]:
     """The rows of a copy, by position, whose final states are asked for."""
     if copy.read is None:
-        return range(spec.block_length)
-    if not spec.logit_shift:
+        return range(len(copy.tokens))
+    if not logit_shift:
         return copy.read
     # the last row of a finished block predicts the next block's first token
-    return [position - 1 for position in copy.read if position] if copy.read else [spec.block_length - 1]
+    return [position - 1 for position in copy.read if position] if copy.read else [len(copy.tokens) - 1]
 
 
 def check_copies(cache: BlockCache, copies: Sequence[BlockCopy], spec: ModelSpec) -> None:
     """Assert that ancestors form chains and that no copy lies behind the cache or the context."""
-    length = spec.block_length
+    length = cache.block_length
     for copy in copies:
         chain = copy.ancestors
         assert len(copy.tokens) == length, f"a copy has {len(copy.tokens)} tokens, the block length is {length}"

@@ -19,6 +19,7 @@ from dlmspec.atomic import replacing, write_text
 from dlmspec.config import DecodeConfig
 from dlmspec.decode import reference_decode
 from dlmspec.evidence import NEVER, NUM_RANKS, TOP_K, Evidence
+from dlmspec.grid import Grid
 from dlmspec.json_object import is_integer, read_json_object
 from dlmspec.law import DenoisingLaw
 from dlmspec.models.target import Target
@@ -71,7 +72,7 @@ class StepRecorder:
 
 def record_prompt(target: Target, prompt_ids: list[int], config: DecodeConfig, prompt: int) -> dict[str, Tensor]:
     """All steps of one exact decode, stacked; one more row-wise tensor `sampled` tells T > 0."""
-    recorder = StepRecorder(DenoisingLaw(target.spec, config), prompt)
+    recorder = StepRecorder(DenoisingLaw(target.spec, config, Grid.of(target.spec, len(prompt_ids))), prompt)
     reference_decode(target, prompt_ids, config, observer=recorder)
     rows = {name: torch.stack([row[name] for row in recorder.rows]) for name in recorder.rows[0]}
     rows["sampled"] = torch.full((len(recorder.rows),), config.sampling.temperature > 0)

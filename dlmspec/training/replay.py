@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dlmspec.drafters.base import DraftContext, Drafter, NothingKnown
+from dlmspec.drafters.base import DraftContext, NothingKnown, Proposer
 from dlmspec.evidence import Candidates
 from dlmspec.order.model import MAX_STALENESS
 from dlmspec.rules import LowConfidenceStatic
@@ -66,7 +66,7 @@ def successors(records: dict[str, Tensor], row: int) -> Iterator[BlockState]:
         yield BlockState(tuple(tokens), step)
 
 
-def replay(drafter: Drafter, records: dict[str, Tensor], rows: list[int], budget: int) -> Replayed:
+def replay(drafter: Proposer, records: dict[str, Tensor], rows: list[int], budget: int) -> Replayed:
     """Propose for the state after each of the recorded steps `rows`, and walk what the target did next."""
     rule, expected, realised, passes = LowConfidenceStatic(), 0.0, 0, 0
     for row in rows:
