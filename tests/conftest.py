@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -85,16 +86,18 @@ def tiny_sdar(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 def random_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop: int = 1, seed: int = 0,
-                shift: bool = False, mask_id: int = 0) -> Target:  # fmt: skip
+                shift: bool = False, mask_id: int = 0, full: bool = False, **spec_options: Any) -> Target:  # fmt: skip
     """A random target whose distributions are sharp enough to have an order and soft enough to change.
 
-    `shift`: of Llama's shape, each position predicted by the row before it.
+    `shift`: of Llama's shape, each position predicted by the row before it. `full`: every row sees all others, and
+    blocks are counted from the prompt's end.
     """
     spec = ModelSpec(
         name="tiny", family="sdar", hidden_size=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4,
         intermediate_size=24, vocab_size=29, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=96,
         tie_word_embeddings=True, block_length=block_length, mask_id=mask_id, stop_ids=(stop,),
-        qk_norm=not shift, logit_shift=shift,
+        qk_norm=not shift, logit_shift=shift, attention="full" if full else "block_causal",
+        grid="prompt" if full else "text", **spec_options,
     )  # fmt: skip
     torch.manual_seed(seed)
     network = BlockDiffusionNetwork(spec)
@@ -108,5 +111,5 @@ def random_target(block_length: int, *, dtype: torch.dtype = torch.float32, stop
 
 @pytest.fixture(scope="session")
 def make_target() -> Callable[..., Target]:
-    """`make_target(block_length, dtype=…, stop=1, seed=0, shift=False, mask_id=0) -> Target`, as `random_target`."""
+    """`make_target(block_length, dtype=…, shift=False, full=False, …) -> Target`, as `random_target`."""
     return random_target
