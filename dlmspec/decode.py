@@ -1,7 +1,8 @@
 """The two decoders: the plain loop that defines the output, and the speculative loop that must equal it."""
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -95,11 +96,7 @@ def decode(target: Target, prompt_ids: list[int], config: DecodeConfig, *, draft
 def decode_passes(target: Target, prompt_ids: list[int], config: DecodeConfig, *, drafter: Drafter,
                   budget: int) -> Iterator[Request]:  # fmt: skip
     """The speculative loop, pass by pass: yields the request as each verified pass leaves it."""
-    job = Job(target, prompt_ids, config, drafter, budget)
-    while not job.request.is_finished:
-        started = time.perf_counter()
-        run_pass([job])
-        job.request.stats.seconds += time.perf_counter() - started  # not what the consumer does between passes
+    for (job,) in run_jobs([Job(target, prompt_ids, config, drafter, budget)], 1):
         yield job.request
 
 
@@ -109,17 +106,22 @@ class Job:
     Raises ValueError if the budget is below 1, or as `Request` does.
     """
 
-    def __init__(self, target: Target, prompt_ids: list[int], config: DecodeConfig, drafter: Drafter,
-                 budget: int) -> None:  # fmt: skip
+    def __init__(self, target: Target, prompt_ids: list[int], config: DecodeConfig, drafter: Drafter, budget: int,
+                 index: int = 0) -> None:  # fmt: skip
         if budget < 1:
             raise ValueError(f"budget must be at least 1 (the current state itself), got {budget}")
-        self.budget = budget
+        self.budget, self.index = budget, index
         self.proposer = drafter.begin(target, prompt_ids, config)
         started = time.perf_counter()
         self.request = Request(target, prompt_ids, config)
         prefill(self.request, whole=False)
         self.scored, self.book = ScoredStates(self.request), EvidenceBook()
         self.request.stats.seconds = time.perf_counter() - started
+        self.is_dropped = False  # a consumer needs no more of it
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_dropped or self.request.is_finished
 
     def draft(self) -> DraftTree:
         """The tree of the next pass."""
@@ -139,6 +141,22 @@ class Job:
             started = time.perf_counter()
             self.book.update(self.request, tree, passed, visits)
             self.request.stats.draft_seconds += time.perf_counter() - started
+
+
+def run_jobs(jobs: Iterable[Job], batch_size: int) -> Iterator[list[Job]]:
+    """Passes over at most `batch_size` jobs at a time, yielding those of each pass; whoever is over leaves, and the
+    next comes in. What a job comes to does not depend on the others."""
+    waiting, active = iter(jobs), []
+    while True:
+        active = [job for job in active if not job.is_over]
+        active += itertools.islice(waiting, batch_size - len(active))
+        if not active:
+            return
+        started = time.perf_counter()
+        run_pass(active)
+        for job in active:  # not what the consumer does between passes
+            job.request.stats.seconds += time.perf_counter() - started
+        yield active
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """The library's front: load a model, generate, stream, prove parity."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -8,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from dlmspec.config import DecodeConfig
-from dlmspec.decode import decode_passes
+from dlmspec.decode import Job, decode_passes, run_jobs
 from dlmspec.drafters.base import Drafter
 from dlmspec.drafters.registry import fitting_drafter, make_drafter
 from dlmspec.models.assembled import assemble
@@ -23,6 +24,7 @@ from dlmspec.step import Sampling
 from dlmspec.stops import StopSearch
 
 DEFAULT_BUDGET = 4
+DEFAULT_BATCH_SIZE = 16
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]  # text, token ids, or chat messages
 
@@ -138,31 +140,38 @@ class LanguageModel:
         budget: int = DEFAULT_BUDGET,
         seed: int | Sequence[int] = 0,
         stop_strings: str | Sequence[str] = (),
+        batch_size: int = DEFAULT_BATCH_SIZE,
         **options: Any,
     ) -> Any:
-        """One `Generation`, or a list of them for a list of prompts (decoded one after another).
+        """One `Generation`, or a list of them for a list of prompts: `batch_size` at a time share each pass.
 
         `options` are those of `make_config`. An int seed applies to every prompt, a list gives one for each.
         `stop_strings` (one or several) end the decode once one stands complete in the text without gaps: the text
-        ends before it, the ids with the token that completes it, by every drafter alike.
+        ends before it, the ids with the token that completes it, by every drafter alike. What a prompt gets does not
+        depend on its batch.
         """
         self._check_stops(stop_strings)
-        if not is_batch(prompt):
-            if not isinstance(seed, int):
-                raise ValueError("a list of seeds needs a list of prompts")
-            config, single = make_config(seed=seed, **options), cast(Prompt, prompt)
-            return self._generate(self.encode(single), config, self.drafter(drafter, config.rule), budget, stop_strings)
-        seeds = [seed] * len(prompt) if isinstance(seed, int) else list(seed)
-        if len(seeds) != len(prompt):
-            raise ValueError(f"{len(prompt)} prompts need {len(prompt)} seeds, got {len(seeds)}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        is_single = not is_batch(prompt)
+        if is_single and not isinstance(seed, int):
+            raise ValueError("a list of seeds needs a list of prompts")
+        prompts = [cast(Prompt, prompt)] if is_single else prompt
+        seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
+        if len(seeds) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts need {len(prompts)} seeds, got {len(seeds)}")
         configs = [make_config(seed=row_seed, **options) for row_seed in seeds]
         if not configs:
             return []
+        rows = [self.encode(prompts[0])] if is_single else self._encode_all(prompts, configs[0].max_new_tokens)  # type: ignore[arg-type]
         found = self.drafter(drafter, configs[0].rule)
-        rows = self._encode_all(prompt, configs[0].max_new_tokens)
-        return [
-            self._generate(row, config, found, budget, stop_strings) for row, config in zip(rows, configs, strict=True)
-        ]
+        jobs = (
+            Job(self.target, row, config, found, budget, index)
+            for index, (row, config) in enumerate(zip(rows, configs, strict=True))
+        )
+        answers = dict(self._answers(run_jobs(jobs, batch_size), stop_strings))
+        ordered = [answers[index] for index in range(len(rows))]
+        return ordered[0] if is_single else ordered
 
     def _encode_all(self, prompts: Sequence[Any], max_new_tokens: int) -> list[list[int]]:
         """Ids of several prompts, all checked before any is decoded; ValueError says which one could not be."""
@@ -175,20 +184,23 @@ class LanguageModel:
                 raise ValueError(f"prompt {number} of {len(prompts)}: {error}") from error
         return rows
 
-    def _generate(self, prompt_ids: list[int], config: DecodeConfig, drafter: Drafter, budget: int,
-                  stop_strings: str | Sequence[str]) -> Generation:  # fmt: skip
-        search = StopSearch(stop_strings, self.decode_text)
+    def _answers(self, passes: Iterable[list[Job]],
+                 stop_strings: str | Sequence[str]) -> Iterator[tuple[int, Generation]]:  # fmt: skip
+        """(index, answer) of every job as it ends; at a stop string it is dropped."""
+        searches: dict[int, StopSearch] = {}
         dtype = str(self.target.dtype).removeprefix("torch.")
-        request = None
-        for request in decode_passes(self.target, prompt_ids, config, drafter=drafter, budget=budget):
+        for job in itertools.chain.from_iterable(passes):
+            request, name = job.request, job.proposer.name
+            search = searches.setdefault(job.index, StopSearch(stop_strings, self.decode_text))
             found = search.look(self._readable(request))
             if found is not None:
+                job.is_dropped = True
                 ids, text = found
-                return Generation(text, ids, "stop_string", request.stats, drafter.name, dtype)
-        assert request is not None, "a decode takes a pass"
-        output = request.output()
-        text = self.decode_text(output.token_ids)
-        return Generation(text, output.token_ids, output.finish_reason, output.stats, drafter.name, dtype)
+                yield job.index, Generation(text, ids, "stop_string", request.stats, name, dtype)
+            elif request.is_finished:
+                output = request.output()
+                text = self.decode_text(output.token_ids)
+                yield job.index, Generation(text, output.token_ids, output.finish_reason, output.stats, name, dtype)
 
     def _readable(self, request: Request) -> tuple[int, ...]:
         """The ids of the answer so far: up to the first undecided position or stop id."""
@@ -265,6 +277,7 @@ def make_config(
     noise: NoiseMode = "step",
     seed: int = 0,
     early_stop: bool = True,
+    cache: str | None = None,
 ) -> DecodeConfig:
     """A decode config from plain options, checked."""
     return DecodeConfig(
@@ -274,4 +287,5 @@ def make_config(
         noise=noise,
         seed=seed,
         early_stop=early_stop,
+        cache=cache,
     )

@@ -148,9 +148,9 @@ def test_speculation_saves_passes_and_looks_ahead_only_without_a_cache(make_targ
 
 
 def test_cache_semantics_that_a_family_does_not_have_are_refused(make_target):
-    with pytest.raises(ValueError, match="cache 'prefix' is not defined.*none or dual"):
+    with pytest.raises(ValueError, match=r"cache 'prefix' is not defined.*none or dual"):
         reference_decode(make_target(4, full=True), [5], DecodeConfig(8, cache="prefix"))
-    with pytest.raises(ValueError, match="cache 'dual' is not defined.*choose prefix"):
+    with pytest.raises(ValueError, match=r"cache 'dual' is not defined.*choose prefix"):
         reference_decode(make_target(4), [5], DecodeConfig(8, cache="dual"))
 
 
