@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +16,9 @@ from dlmspec.models.assembled import assemble
 from dlmspec.models.target import Target
 from dlmspec.noise import NoiseMode
 from dlmspec.parity import ParityCheck, ParityReport
+from dlmspec.presets import Preset, find_preset
 from dlmspec.request import Request, check_request
-from dlmspec.rules import CommitRule, make_rule
+from dlmspec.rules import CommitRule, LowConfidenceStatic, make_rule
 from dlmspec.shipped import find_model
 from dlmspec.stats import DecodeStats
 from dlmspec.step import Sampling
@@ -113,6 +114,10 @@ class LanguageModel:
             return ""
         return self.tokenizer.decode([t for t in token_ids if t not in spec.stop_ids and t != spec.mask_id])
 
+    def config(self, **options: Any) -> DecodeConfig:
+        """The decode that these options ask for of this model: `make_config` with its dtype."""
+        return make_config(dtype=self.target.dtype, **options)
+
     def _check_stops(self, stop_strings: str | Sequence[str]) -> None:
         """Raises ValueError if stop strings could never be found because there is no text."""
         if stop_strings:
@@ -160,7 +165,7 @@ class LanguageModel:
         seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts need {len(prompts)} seeds, got {len(seeds)}")
-        configs = [make_config(seed=row_seed, **options) for row_seed in seeds]
+        configs = [self.config(seed=row_seed, **options) for row_seed in seeds]
         if not configs:
             return []
         rows = [self.encode(prompts[0])] if is_single else self._encode_all(prompts, configs[0].max_new_tokens)  # type: ignore[arg-type]
@@ -214,7 +219,7 @@ class LanguageModel:
 
         The last event holds the whole text; a complete stop string ends the stream.
         """
-        config = make_config(**options)
+        config = self.config(**options)
         self._check_stops(stop_strings)
         passes = decode_passes(
             self.target, self.encode(prompt), config, drafter=self.drafter(drafter, config.rule), budget=budget
@@ -240,7 +245,7 @@ class LanguageModel:
     def verify_parity(self, prompts: Prompt | Sequence[Prompt], *, drafters: Sequence[str | Drafter] = ("auto",),
                       budgets: Sequence[int] = (4, 16), **options: Any) -> ParityReport:  # fmt: skip
         """Compare speculative ids with the reference decoder's; options as in `generate`."""
-        config = make_config(**options)
+        config = self.config(**options)
         rows: Any = prompts if is_batch(prompts) else [prompts]
         if not rows:
             raise ValueError("there are no prompts to compare; give at least one")
@@ -267,23 +272,37 @@ def check_text(text: str) -> None:
 
 def make_config(
     *,
+    preset: str | None = None,
+    dtype: torch.dtype = torch.float32,
     max_new_tokens: int = 128,
-    rule: str | CommitRule = "low_confidence_static",
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    confidence: str = "token_prob",
+    rule: str | CommitRule | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    confidence: str | None = None,
     suppress_tokens: Sequence[int] = (),
     noise: NoiseMode = "step",
     seed: int = 0,
     early_stop: bool = True,
     cache: str | None = None,
 ) -> DecodeConfig:
-    """A decode config from plain options, checked."""
+    """A decode config from plain options, checked.
+
+    A `preset` (`presets.py`) is another engine's decoder; what is given beside it goes first. `dtype` is the model's.
+    Without one: `low_confidence_static` by `token_prob` at T = 0.
+    """
+    base = Preset("default", LowConfidenceStatic(), Sampling()) if preset is None else find_preset(preset)
+    base = base.for_dtype(dtype)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "confidence": confidence}
+    sampling = replace(
+        base.sampling,
+        suppress_tokens=tuple(suppress_tokens),
+        **{name: value for name, value in given.items() if value is not None},
+    )
     return DecodeConfig(
         max_new_tokens=max_new_tokens,
-        rule=make_rule(rule) if isinstance(rule, str) else rule,
-        sampling=Sampling(temperature, top_k, top_p, confidence, tuple(suppress_tokens)),
+        rule=base.rule if rule is None else make_rule(rule) if isinstance(rule, str) else rule,
+        sampling=sampling,
         noise=noise,
         seed=seed,
         early_stop=early_stop,

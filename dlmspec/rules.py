@@ -103,16 +103,22 @@ class LowConfidenceStatic(_Memoryless):
 
 @dataclass(frozen=True, slots=True)
 class LowConfidenceDynamic(_Memoryless):
-    """Every masked position of confidence above `threshold`; the n of highest confidence if those are fewer.
+    """Every masked position of confidence above `threshold`; n of them if those are fewer.
 
-    n from the denoising-steps schedule. The comparison is strict and in fp32. Source: SDAR, `generate.py`.
+    n from the denoising-steps schedule: the n of highest confidence, or under `fallback="leftmost"` the first n
+    (JetEngine). The comparison is in fp32 and strict, unless `inclusive` (LMDeploy, Fast-dLLM). Source: SDAR,
+    `generate.py`.
     """
 
     name: ClassVar[str] = "low_confidence_dynamic"
     threshold: float = 0.9
     denoising_steps: int | None = None
+    inclusive: bool = False
+    fallback: str = "confidence"
 
     def __post_init__(self) -> None:
+        if self.fallback not in ("confidence", "leftmost"):
+            raise ValueError(f"unknown fallback {self.fallback!r}; choose confidence or leftmost")
         # No confidence exceeds 1; negative thresholds serve confidence="entropy".
         if not -math.inf < self.threshold <= 1:
             raise ValueError(f"threshold must be a finite number of at most 1, got {self.threshold}")
@@ -120,10 +126,14 @@ class LowConfidenceDynamic(_Memoryless):
 
     def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
         counts = _scheduled(masked, steps, self.denoising_steps)
-        above = (scores.confidence > self.threshold) & masked
-        order, _ = _descending(scores.confidence, masked)
+        is_above = torch.ge if self.inclusive else torch.gt
+        above = is_above(scores.confidence, self.threshold) & masked
+        if self.fallback == "leftmost":
+            best = masked & (masked.cumsum(-1) <= counts)
+        else:
+            best = _first(_descending(scores.confidence, masked)[0], counts, masked)
         # With fewer masks than n both branches give all masks or the best ones among them: n needs no clamp.
-        return torch.where(above.sum(-1, keepdim=True) >= counts, above, _first(order, counts, masked))
+        return torch.where(above.sum(-1, keepdim=True) >= counts, above, best)
 
 
 @dataclass(frozen=True, slots=True)

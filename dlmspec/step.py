@@ -25,6 +25,7 @@ __all__ = [
     "tempered_log_probs",
 ]
 
+CONFIDENCE_DTYPES = ("float32", "bfloat16", "float16")
 CONFIDENCES = ("token_prob", "filtered_token_prob", "raw_token_prob", "max_prob", "margin", "entropy")
 
 # Beyond these bounds 1 / T or T leaves the range of fp32.
@@ -40,7 +41,9 @@ class Sampling:
     `temperature` 0 takes the likeliest token. `top_k` 0 and `top_p` 1 keep every token. `confidence` is a
     probability of the drawn token: `token_prob` (unfiltered, tempered), `filtered_token_prob` (SDAR),
     `raw_token_prob` (untempered: LLaDA, Fast-dLLM); or, of the unfiltered tempered distribution, `max_prob`,
-    `margin` or `entropy` (negative). No distribution holds the mask id or `suppress_tokens`.
+    `margin` or `entropy` (negative). No token is drawn that is the mask id or one of `suppress_tokens`, and no
+    distribution holds them; `mask_in_softmax` leaves the mask's share in what confidence and entropy are read of.
+    `confidence_dtype` rounds the confidence, as decoders do that never leave their model's dtype.
     """
 
     temperature: float = 0.0
@@ -48,6 +51,8 @@ class Sampling:
     top_p: float = 1.0
     confidence: str = "token_prob"
     suppress_tokens: tuple[int, ...] = ()
+    confidence_dtype: str = "float32"
+    mask_in_softmax: bool = False
 
     def __post_init__(self) -> None:
         if self.temperature != 0 and not _TEMPERATURE_MIN <= self.temperature <= _TEMPERATURE_MAX:
@@ -61,6 +66,9 @@ class Sampling:
             raise ValueError(f"top_p must lie in (0, 1], 1 keeps every token, got {self.top_p}")
         if self.confidence not in CONFIDENCES:
             raise ValueError(f"unknown confidence {self.confidence!r}; choose one of {', '.join(CONFIDENCES)}")
+        if self.confidence_dtype not in CONFIDENCE_DTYPES:
+            known = ", ".join(CONFIDENCE_DTYPES)
+            raise ValueError(f"unknown confidence_dtype {self.confidence_dtype!r}; choose one of {known}")
         if any(token < 0 for token in self.suppress_tokens):
             raise ValueError(f"suppress_tokens must be token ids of at least 0, got {min(self.suppress_tokens)}")
 
@@ -96,12 +104,18 @@ def score(logits: Tensor, gumbel: Tensor | None, sampling: Sampling, *, mask_id:
     is_filter_read = not sampling.is_greedy or sampling.confidence == "filtered_token_prob"
     filtered = _filtered_log_probs(tempered, sampling) if is_filter_read else None
     tokens = _argmax(raw) if sampling.is_greedy or filtered is None else _draw(filtered, gumbel, sampling)
+    if sampling.mask_in_softmax:  # from here on the mask has its share
+        raw = _suppressed(logits, sampling, None)
+        tempered = _tempered(raw, sampling)
+        filtered = None if filtered is None else _filtered_log_probs(tempered, sampling)
     distribution = _Distribution(raw, tempered, torch.softmax(tempered, -1), filtered)
     entropy = _entropy(distribution) if with_entropy or sampling.confidence == "entropy" else None
     if entropy is not None and sampling.confidence == "entropy":
         confidence = 0.0 - entropy
     else:
         confidence = _confidence(distribution, tokens, sampling)
+    if sampling.confidence_dtype != "float32":
+        confidence = confidence.to(getattr(torch, sampling.confidence_dtype)).float()
     entropy = None if entropy is None else entropy.view(shape)
     return PositionScores(tokens.view(shape), confidence.view(shape), entropy)
 

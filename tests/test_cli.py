@@ -140,7 +140,9 @@ def test_verify_reports_every_configuration(capsys, tmp_path):
     assert list(rows[0]) == VERIFY_KEYS
     assert (rows[0]["dtype"], rows[0]["block_length"], rows[0]["cache"]) == ("float32", 16, "prefix")
     dynamic = next(row for row in rows if row["rule"] == "low_confidence_dynamic")
-    assert dynamic["rule_args"] == {"threshold": 0.9, "denoising_steps": None}
+    assert dynamic["rule_args"] == {
+        "threshold": 0.9, "denoising_steps": None, "inclusive": False, "fallback": "confidence",
+    }  # fmt: skip
 
 
 def test_verify_fails_when_a_decode_differs(capsys, monkeypatch):

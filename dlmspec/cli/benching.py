@@ -23,13 +23,13 @@ from dlmspec.cli.options import (
     model_options,
     progress_bar,
     rule_from,
+    sampling_options,
     use_threads,
     write_json,
 )
 from dlmspec.drafters.spot import SpotDrafter
 from dlmspec.engine import LanguageModel, load
 from dlmspec.provenance import build_meta
-from dlmspec.step import Sampling
 
 
 def register(commands) -> None:
@@ -104,13 +104,13 @@ def keep(report: BenchReport) -> str:
 
 def measure(arguments: argparse.Namespace, lm: LanguageModel, report: BenchReport) -> None:
     """Add to the report what it lacks."""
-    rule = rule_from(arguments.rule, arguments)
+    config = lm.config(rule=rule_from(arguments), **sampling_options(arguments))
     with progress_bar() as show:
         run_bench(
             target=lm.target,
             encode=lm.encode,
             decode_text=lm.decode_text,
-            make_drafter=lambda name: lm.drafter(name, rule),
+            make_drafter=lambda name: lm.drafter(name, config.rule),
             model_name=arguments.model,
             accuracy=arguments.accuracy,
             allow_busy=arguments.allow_busy,
@@ -121,9 +121,10 @@ def measure(arguments: argparse.Namespace, lm: LanguageModel, report: BenchRepor
             drafters=arguments.drafters,
             budgets=arguments.budgets,
             temperatures=arguments.temperature,
-            rule=rule,
-            sampling=Sampling(confidence=arguments.confidence),
-            noise=arguments.noise,
+            rule=config.rule,
+            sampling=config.sampling,
+            noise=config.noise,
+            cache=config.cache,
             passes_only=arguments.passes_only,
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
@@ -140,8 +141,8 @@ def check_plots(directory: str | None) -> None:
 
 def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
     """How often a stale token is the committed one, and how often the next position is predicted."""
-    rule = rule_from(arguments.rule, arguments)
-    drafter = lm.drafter("auto", rule)
+    config = lm.config(rule=rule_from(arguments), **sampling_options(arguments))
+    drafter = lm.drafter("auto", config.rule)
     spot = drafter if isinstance(drafter, SpotDrafter) else None
     with progress_bar() as show:
         rows = stale_report(
@@ -149,9 +150,9 @@ def report_stale(arguments: argparse.Namespace, lm: LanguageModel) -> int:
             encode=lm.encode,
             prompts=arguments.prompts,
             temperatures=tuple(arguments.temperature),
-            rule=rule,
-            sampling=Sampling(confidence=arguments.confidence),
-            noise=arguments.noise,
+            rule=config.rule,
+            sampling=config.sampling,
+            noise=config.noise,
             limit=arguments.limit,
             max_new_tokens=arguments.max_new_tokens,
             seed=arguments.seed,

@@ -15,11 +15,12 @@ from dlmspec.cli.options import (
     model_options,
     progress_bar,
     rule_from,
+    sampling_options,
     use_threads,
     write_json,
 )
 from dlmspec.decode import decode, reference_decode
-from dlmspec.engine import DEFAULT_BUDGET, Generation, LanguageModel, Prompt, load, make_config
+from dlmspec.engine import DEFAULT_BUDGET, Generation, LanguageModel, Prompt, load
 from dlmspec.provenance import build_meta
 from dlmspec.request import DecodeOutput
 
@@ -33,9 +34,7 @@ def register(commands) -> None:
     add_model(parser)
     parser.add_argument("prompt", metavar="PROMPT")
     parser.add_argument("--max-new-tokens", type=int, default=128)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--top-k", type=int, default=0)
-    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--temperature", type=float, help="0 (default) takes the likeliest token")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stop-strings", action="append", default=[], metavar="TEXT", help="end here; repeatable")
     parser.add_argument("--drafter", default="auto")
@@ -59,13 +58,9 @@ def run_generate(arguments: argparse.Namespace) -> int:
     lm = load(arguments.model, **model_options(arguments))
     options = {
         "max_new_tokens": arguments.max_new_tokens,
-        "rule": rule_from(arguments.rule, arguments),
-        "temperature": arguments.temperature,
-        "top_k": arguments.top_k,
-        "top_p": arguments.top_p,
-        "confidence": arguments.confidence,
-        "noise": arguments.noise,
+        "rule": rule_from(arguments),
         "seed": arguments.seed,
+        **sampling_options(arguments),
     }
     prompt = [{"role": "user", "content": arguments.prompt}] if arguments.chat else arguments.prompt
     out = lm.generate(
@@ -108,7 +103,7 @@ def decode_by_reference(lm: LanguageModel, prompt: Prompt, stop_strings: Sequenc
     if stop_strings:
         out = lm.generate(prompt, drafter="none", stop_strings=stop_strings, **options)
         return "reference, folded", out.text, out
-    config = make_config(**options)
+    config = lm.config(**options)
     output = reference_decode(lm.target, lm.encode(prompt), config, store_passes=True)
     return "reference", lm.decode_text(output.token_ids), output
 
@@ -137,7 +132,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     use_threads(arguments)
     console = console_for(arguments.json)
     lm = load(arguments.model, **model_options(arguments))
-    config = make_config(max_new_tokens=arguments.max_new_tokens, temperature=arguments.temperature)
+    config = lm.config(max_new_tokens=arguments.max_new_tokens, temperature=arguments.temperature)
     prompts = [(domain, prompt) for domain, count in DEMO_PROMPTS.items() for prompt in load_prompts(domain, count)]
     encoded = encode_prompts([prompt for _, prompt in prompts], lm.encode, lm.target, arguments.max_new_tokens)
     names = list(dict.fromkeys(["confidence-tree", lm.drafter("auto", config.rule).name]))

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dlmspec.atomic import temporary_name, write_text
-from dlmspec.rules import RULES, CommitRule, make_rule, rule_options
+from dlmspec.presets import PRESETS, find_preset
+from dlmspec.rules import RULES, CommitRule, LowConfidenceStatic, make_rule, rule_options
 from dlmspec.step import CONFIDENCES
 
 T = TypeVar("T")
@@ -55,35 +57,55 @@ def model_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_rule(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    kind, default = (listed(str), ["low_confidence_static"]) if several else (str, "low_confidence_static")
-    name = "--rules" if several else "--rule"
-    parser.add_argument(name, type=kind, default=default, help=f"{', '.join(RULES)}" + (" or all" if several else ""))
+    """How a decode commits and draws: the options of `make_config` that all commands share."""
+    names = f"{', '.join(RULES)}" + (" or all" if several else "")
+    if several:
+        parser.add_argument("--rules", type=listed(str), help=names + " (default: all, or the preset's)")
+    else:
+        parser.add_argument("--rule", help=names + " (default: low_confidence_static, or the preset's)")
     parser.add_argument("--threshold", type=float, help="of low_confidence_dynamic")
     parser.add_argument("--gamma", type=float, help="entropy bound of entropy_bounded, nats")
     parser.add_argument("--factor", type=float, help="of factor")
     parser.add_argument("--denoising-steps", type=int, help="steps per block where the rule has a schedule")
-    parser.add_argument("--confidence", default="token_prob", help=f"what rules order by: {', '.join(CONFIDENCES)}")
+    parser.add_argument("--preset", help=f"another engine's decoder: {', '.join(PRESETS)}")
+    parser.add_argument("--confidence", help=f"what rules order by: {', '.join(CONFIDENCES)}")
+    parser.add_argument("--top-k", type=int, help="draw from the likeliest K tokens (0: from all)")
+    parser.add_argument("--top-p", type=float, help="draw from the likeliest tokens of this mass (1: from all)")
     parser.add_argument("--noise", default="step", help="Gumbel noise keyed by step or by position")
+    parser.add_argument("--cache", help="of full-attention families: none or dual")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="PATH", help="write machine-readable results (- for stdout)")
 
 
-def rule_from(name: str, arguments: argparse.Namespace) -> CommitRule:
-    """The rule with the flags that were given.
+def sampling_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of `make_config` that stand for how a token is drawn; what was not given is left to it."""
+    names = ("preset", "confidence", "top_k", "top_p", "noise", "cache", "temperature")
+    given = {name: getattr(arguments, name, None) for name in names}
+    return {name: value for name, value in given.items() if value is not None and not isinstance(value, list)}
 
-    Raises ValueError if the rule is unknown or does not take one of them.
+
+def rule_from(arguments: argparse.Namespace) -> CommitRule:
+    """The rule, or the preset's, with the flags that were given.
+
+    Raises ValueError if the rule or preset is unknown or does not take one of them.
     """
-    return make_rule(name, **given_rule_options(arguments))
+    given = given_rule_options(arguments)
+    if arguments.rule is not None or arguments.preset is None:
+        return make_rule(arguments.rule or LowConfidenceStatic.name, **given)
+    rule = find_preset(arguments.preset).rule
+    return make_rule(rule.name, **{**asdict(rule), **given})  # pyright: ignore[reportArgumentType]
 
 
 def rules_from(arguments: argparse.Namespace) -> list[CommitRule]:
-    """The listed rules; each takes those flags that it knows.
+    """The listed rules, all by default; each takes those flags that it knows. The preset's own if none is listed.
 
     Raises ValueError if a rule is unknown or none of them takes a flag that was given.
     """
-    names = list(RULES) if arguments.rules == ["all"] else arguments.rules
+    if arguments.rules is None and arguments.preset is not None:
+        return [rule_from(argparse.Namespace(**vars(arguments), rule=None))]
+    names = list(RULES) if arguments.rules in (None, ["all"]) else arguments.rules
     given = given_rule_options(arguments)
     known = {name: rule_options(name) for name in names}
     for option in given:

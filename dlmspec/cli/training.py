@@ -17,10 +17,11 @@ from dlmspec.cli.options import (
     model_options,
     progress_bar,
     rule_from,
+    sampling_options,
     use_threads,
     write_json,
 )
-from dlmspec.engine import load, make_config
+from dlmspec.engine import load
 from dlmspec.order.model import load_order_model
 from dlmspec.provenance import build_meta
 from dlmspec.training.drafter import DrafterPlan, train_drafter
@@ -55,14 +56,12 @@ def run_record(arguments: argparse.Namespace) -> int:
     use_threads(arguments)
     lm = load(arguments.model, **model_options(arguments))
     configs = [
-        make_config(
+        lm.config(
             max_new_tokens=arguments.max_new_tokens,
-            rule=rule_from(arguments.rule, arguments),
-            temperature=temperature,
-            confidence=arguments.confidence,
-            noise=arguments.noise,
+            rule=rule_from(arguments),
             seed=arguments.seed,
             early_stop=False,
+            **{**sampling_options(arguments), "temperature": temperature},
         )
         for temperature in arguments.temperature
     ]

@@ -17,10 +17,11 @@ from dlmspec.cli.options import (
     model_options,
     progress_bar,
     rules_from,
+    sampling_options,
     use_threads,
     write_json,
 )
-from dlmspec.engine import load, make_config
+from dlmspec.engine import load
 from dlmspec.parity import ParityCheck, ParityReport
 from dlmspec.provenance import build_meta
 
@@ -36,7 +37,6 @@ def register(commands) -> None:
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     add_rule(parser, several=True)
-    parser.set_defaults(rules=["all"])
     add_json(parser)
     parser.set_defaults(run=run_verify)
 
@@ -47,13 +47,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
     use_threads(arguments)
     lm = load(arguments.model, **model_options(arguments))
     configs = [
-        make_config(
+        lm.config(
             max_new_tokens=arguments.max_new_tokens,
             rule=rule,
-            temperature=temperature,
-            confidence=arguments.confidence,
-            noise=arguments.noise,
             seed=arguments.seed,
+            **{**sampling_options(arguments), "temperature": temperature},
         )
         for rule in rules_from(arguments)
         for temperature in arguments.temperature
