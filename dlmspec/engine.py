@@ -97,7 +97,9 @@ class LanguageModel:
         """Token ids of text, chat messages (by the model's chat template) or ids."""
         if isinstance(prompt, str):
             check_text(prompt)
-            return self.tokenizer.encode(prompt, add_special_tokens=False)
+            ids = self.tokenizer.encode(prompt, add_special_tokens=False)
+            begin = self.target.spec.bos_id
+            return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
         if prompt and isinstance(prompt[0], Mapping):
             if not self.tokenizer.chat_template:
                 raise ValueError(f"{self.target.spec.name} has no chat template; give the prompt as text")
@@ -145,12 +147,14 @@ class LanguageModel:
         budget: int = DEFAULT_BUDGET,
         seed: int | Sequence[int] = 0,
         stop_strings: str | Sequence[str] = (),
+        num_samples: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
         **options: Any,
     ) -> Any:
         """One `Generation`, or a list of them for a list of prompts: `batch_size` at a time share each pass.
 
-        `options` are those of `make_config`. An int seed applies to every prompt, a list gives one for each.
+        `options` are those of `make_config`. An int seed applies to every prompt, a list gives one for each;
+        `num_samples` asks for that many answers to one prompt, with the seeds from `seed` on.
         `stop_strings` (one or several) end the decode once one stands complete in the text without gaps: the text
         ends before it, the ids with the token that completes it, by every drafter alike. What a prompt gets does not
         depend on its batch.
@@ -158,17 +162,14 @@ class LanguageModel:
         self._check_stops(stop_strings)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        is_single = not is_batch(prompt)
-        if is_single and not isinstance(seed, int):
-            raise ValueError("a list of seeds needs a list of prompts")
-        prompts = [cast(Prompt, prompt)] if is_single else prompt
-        seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
-        if len(seeds) != len(prompts):
-            raise ValueError(f"{len(prompts)} prompts need {len(prompts)} seeds, got {len(seeds)}")
+        prompts, seeds = rows_and_seeds(prompt, seed, num_samples)
         configs = [self.config(seed=row_seed, **options) for row_seed in seeds]
         if not configs:
             return []
-        rows = [self.encode(prompts[0])] if is_single else self._encode_all(prompts, configs[0].max_new_tokens)  # type: ignore[arg-type]
+        if is_batch(prompt):
+            rows = self._encode_all(prompts, configs[0].max_new_tokens)
+        else:
+            rows = [self.encode(prompts[0])] * len(prompts)
         found = self.drafter(drafter, configs[0].rule)
         jobs = (
             Job(self.target, row, config, found, budget, index)
@@ -176,7 +177,7 @@ class LanguageModel:
         )
         answers = dict(self._answers(run_jobs(jobs, batch_size), stop_strings))
         ordered = [answers[index] for index in range(len(rows))]
-        return ordered[0] if is_single else ordered
+        return ordered if is_batch(prompt) or num_samples is not None else ordered[0]
 
     def _encode_all(self, prompts: Sequence[Any], max_new_tokens: int) -> list[list[int]]:
         """Ids of several prompts, all checked before any is decoded; ValueError says which one could not be."""
@@ -260,6 +261,25 @@ def is_batch(prompt: Any) -> bool:
     if isinstance(prompt, str):
         return False
     return not prompt or isinstance(prompt[0], str) or (isinstance(prompt[0], Sequence) and not isinstance(prompt, str))
+
+
+def rows_and_seeds(prompt: Prompt | Sequence[Prompt], seed: int | Sequence[int],
+                   num_samples: int | None) -> tuple[list[Prompt], list[int]]:  # fmt: skip
+    """A prompt and a seed for every answer. Raises ValueError if their numbers do not fit."""
+    if is_batch(prompt):
+        if num_samples is not None:
+            raise ValueError("num_samples needs one prompt; give a list in which prompts stand several times")
+        prompts = cast("list[Prompt]", list(prompt))
+        seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
+        if len(seeds) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts need {len(prompts)} seeds, got {len(seeds)}")
+        return prompts, seeds
+    if not isinstance(seed, int):
+        raise ValueError("a list of seeds needs a list of prompts")
+    number = 1 if num_samples is None else num_samples
+    if number < 1:
+        raise ValueError(f"num_samples must be at least 1, got {number}")
+    return [cast(Prompt, prompt)] * number, list(range(seed, seed + number))
 
 
 def check_text(text: str) -> None:

@@ -105,6 +105,13 @@ def test_generate_gives_every_row_its_own_seed(make_target):
         assert [row.token_ids for row in again] == [row.token_ids for row in rows]
     singles = [lm.generate(prompt, seed=seed, **options) for prompt, seed in zip(prompts, (0, 1, 0, 2, 1), strict=True)]
     assert [row.token_ids for row in singles] == [row.token_ids for row in rows]
+    samples = lm.generate(prompts[0], seed=0, num_samples=3, **options)
+    assert [row.token_ids for row in samples] == [rows[index].token_ids for index in (0, 1, 3)], "seeds 0, 1, 2"
+    assert len(lm.generate(prompts[0], num_samples=1, **options)) == 1
+    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+        lm.generate(prompts[0], num_samples=0)
+    with pytest.raises(ValueError, match="num_samples needs one prompt"):
+        lm.generate(prompts, num_samples=2)
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         lm.generate(prompts, batch_size=0)
 

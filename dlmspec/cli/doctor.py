@@ -55,10 +55,18 @@ def model_table(arguments: argparse.Namespace) -> Table:
     spec = spec_from_directory(directory, block_length=arguments.block_length, mask_id=arguments.mask_id)
     table = Table(title=str(directory), show_header=False)
     table.add_row("family", f"{spec.family} (model_type {config.get('model_type')!r})")
+    sees = {"block_causal": "the blocks up to its own", "full": "the whole canvas (cache none or dual)"}
+    table.add_row("a row sees", "the rows before it" if spec.is_autoregressive else sees[spec.attention])
     table.add_row("block length", f"{spec.block_length} ({block_length_source(config, spec, arguments.block_length)})")
     mask_id = f"{spec.mask_id} ({mask_id_source(config, arguments.mask_id)})"
     table.add_row("mask id", "none (autoregressive)" if spec.is_autoregressive else mask_id)
     table.add_row("logits", "of the row before" if spec.logit_shift else "of the position itself")
+    if spec.grid == "prompt":
+        table.add_row("blocks are counted", "from the prompt's end")
+    if spec.sub_block_length is not None:
+        table.add_row("a step commits", f"in the first {spec.sub_block_length} positions with a mask")
+    if spec.moe is not None:
+        table.add_row("experts", f"{spec.moe.top_k} of {spec.moe.num_experts}, {spec.moe.router}")
     table.add_row("stop ids", ", ".join(map(str, spec.stop_ids)) or "none")
     table.add_row("dtype of the files", str(checkpoint_dtype(directory)).removeprefix("torch."))
     table.add_row("parameters", f"{sum(map(math.prod, expected_shapes(spec).values())):,}")
