@@ -16,7 +16,7 @@ from dlmspec.models.spec import ModelSpec
 from dlmspec.models.target_pass import BlockCopy
 from dlmspec.models.transformer import BlockDiffusionTransformer
 from dlmspec.training.batches import Batch, sample_masks
-from dlmspec.training.low_rank import adapt, delta_of, take_delta
+from dlmspec.training.low_rank import LowRankProduct, adapt, delta_of, take_delta
 from dlmspec.training.network import BlockDiffusionNetwork
 
 SPEC = ModelSpec(
@@ -113,6 +113,41 @@ def test_a_trained_change_is_what_the_merged_weights_decode():
     transformer = BlockDiffusionTransformer(SHIFTED, merged)
     for trained in (network, again):
         assert_trained_as_decoded(trained, transformer, batch, batch.masked)
+
+
+def test_the_gradient_of_a_low_rank_product():
+    """Catches a factor transposed, the frozen matrix left out of the backward pass, leading dimensions mixed."""
+    generator = torch.Generator().manual_seed(0)
+    weight, x, inner, outer = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((7, 5), (2, 4, 5), (3, 5), (7, 3))
+    )
+    for tensor in (x, inner, outer):
+        tensor.requires_grad_()
+    product = LowRankProduct.apply(x, weight, weight.T.contiguous(), inner, outer)
+    torch.testing.assert_close(product, x @ (weight + outer @ inner).T)
+    assert torch.autograd.gradcheck(
+        lambda *tensors: LowRankProduct.apply(tensors[0], weight, weight.T.contiguous(), *tensors[1:]),
+        (x, inner, outer),
+    )
+
+
+def test_a_change_starts_in_the_directions_of_the_gradient():
+    """With the mask's first embedding in place, and nothing of the model moved."""
+    batch = packed_batch([[32, 16, 24], [24, 40, 8]])
+    plain, network = random_network(SHIFTED), random_network(SHIFTED)
+    with torch.no_grad():
+        plain.model.embed_tokens.weight[SHIFTED.mask_id] = plain.model.embed_tokens.weight.mean(0)
+    losses = plain(batch)
+    ((losses * batch.weights).sum() / batch.weights.sum()).backward()
+    adapt(network, 3, [batch])
+    gradient = plain.model.layers[1].mlp.up_proj.weight.grad  # type: ignore[union-attr]
+    change = network.model.layers[1].mlp.up_proj  # type: ignore[union-attr]
+    found = change.delta_in.detach()  # type: ignore[union-attr]
+    torch.testing.assert_close(found @ found.T, torch.eye(3), atol=1e-5, rtol=0)
+    largest = torch.linalg.svdvals(gradient)[:3]  # type: ignore[arg-type]
+    torch.testing.assert_close((gradient @ found.T).norm(dim=0), largest, atol=0, rtol=1e-3)  # type: ignore[operator]
+    assert all(p.grad is None for p in network.parameters())
+    torch.testing.assert_close(network.logits(batch), plain.logits(batch), atol=1e-4, rtol=1e-4)
 
 
 def test_a_change_of_another_model_is_refused():

@@ -27,6 +27,7 @@ from dlmspec.training.dialogues import Dialogue
 from dlmspec.training.network import BlockDiffusionNetwork
 from dlmspec.training.tokenizer import save_tokenizer
 
+CHECKPOINT_NAME = "checkpoint.pt"
 EVALUATION_SEED = 2**40  # far from the seeds of training steps
 
 
@@ -231,7 +232,7 @@ class TargetTrainer:
 
     @property
     def checkpoint(self) -> Path:
-        return self.work / "checkpoint.pt"
+        return self.work / CHECKPOINT_NAME
 
     def save(self) -> None:
         """Write the checkpoint, whole or not at all, and the exported model."""
@@ -246,11 +247,13 @@ class TargetTrainer:
         self.trainee.export(self.work / "export")
 
     def resume(self) -> bool:
-        """Continue from the checkpoint, if there is one."""
+        """Continue from the checkpoint, if there is one. Raises ValueError if it is another network's."""
         if not self.checkpoint.exists():
             return False
         state = torch.load(self.checkpoint, weights_only=True)
-        assert state["network"].keys() == self.trainee.trained().keys(), "the checkpoint is another network's"
+        shapes = {name: tensor.shape for name, tensor in self.trainee.trained().items()}
+        if {name: tensor.shape for name, tensor in state["network"].items()} != shapes:
+            raise ValueError(f"{self.checkpoint} is of another network; give another --work, or remove it")
         self.trainee.network.load_state_dict(state["network"], strict=False)
         for (optimizer, _), saved in zip(self.trainee.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

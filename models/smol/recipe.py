@@ -23,21 +23,23 @@ from dlmspec.training.corpus import read_documents
 from dlmspec.training.dialogues import read_dialogues, record_dialogues
 from dlmspec.training.instructions import all_instructions
 from dlmspec.training.low_rank import take_delta
-from dlmspec.training.target import Corpus, TargetTrainer, TrainingPlan
+from dlmspec.training.target import CHECKPOINT_NAME, Corpus, TargetTrainer, TrainingPlan
 
 HERE = Path(__file__).parent
 DIALOGUES = HERE / "dialogues.jsonl"
 RANK = 30
 BLOCK_LENGTH = 16
+FIRST_SEED = 10**6  # behind those of all steps
 MASK_ID = 4  # <reponame>, which the base never uses
-ROWS = 4
+ROWS = 2
+FIRST_BATCHES = 4  # whose gradient gives the change its first directions
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=float, default=1e6, help="noised tokens in all")
     parser.add_argument("--first-tokens", type=float, default=0, help="noised tokens that the shipped change has seen")
-    parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
+    parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--decay-share", type=float, default=0.1, help="of the steps, with a falling rate")
     parser.add_argument("--work", type=Path, default=Path(".cache/smol"))
     parser.add_argument("--threads", type=int, default=1)
@@ -61,17 +63,21 @@ def main() -> None:
         decay_share=arguments.decay_share,
         first_step=int(arguments.first_tokens) // (2 * ROWS * 256),
         checkpoint_seconds=600,
-        evaluation_batches=5,
+        evaluation_batches=8,
         compile=not arguments.no_compile,
     )
     directory = assemble(find_model("smol-ar"))
     base = spec_from_directory(directory)
     spec = replace(base, name="smol", family="block_llama", block_length=BLOCK_LENGTH, mask_id=MASK_ID)
-    trainee = from_pretrained(load_weights(directory, base, torch.float32, "cpu"), spec, plan, rank=RANK)
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     corpus = Corpus(read_documents(), tokenizer, spec, read_dialogues(DIALOGUES))
+    weights = load_weights(directory, base, torch.float32, "cpu")
+    packer = corpus.packer(plan)
+    is_new = not (arguments.work / CHECKPOINT_NAME).exists() and not (HERE / DELTA_NAME).exists()
+    batches = [packer.batch(FIRST_SEED + number, ROWS) for number in range(FIRST_BATCHES if is_new else 0)]
+    trainee = from_pretrained(weights, spec, plan, rank=RANK, batches=batches)
     trainer = TargetTrainer(trainee, plan, corpus, arguments.work)
-    if not trainer.resume() and (HERE / DELTA_NAME).exists():
+    if not trainer.resume() and not is_new:
         take_delta(trainee.network, load_delta(HERE))
     trainer.run()
 
