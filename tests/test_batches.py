@@ -6,6 +6,7 @@ decoders report most).
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -125,3 +126,16 @@ def test_a_pass_over_a_batch_is_one_call_of_the_target(make_target):
     assert calls[0] == 3
     assert max(calls) == 3
     assert torch.get_num_threads() == 1
+
+
+def test_batches_under_the_dual_cache(make_target):
+    """Some requests run their whole canvas while others run one block over their frozen rows."""
+    target = make_target(4, full=True, shift=True)
+    prompts, configs = ragged(7)
+    configs = [replace(config, cache="dual") for config in configs]
+    drafter = UNTRAINED["confidence-tree"]()
+    jobs = [Job(target, prompts[i], configs[i], drafter, 5, i) for i in range(7)]
+    for _ in run_jobs(jobs, 4):
+        pass
+    for job, prompt, config in zip(jobs, prompts, configs, strict=True):
+        assert job.request.output().token_ids == reference_decode(target, prompt, config).token_ids
