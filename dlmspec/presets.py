@@ -56,6 +56,8 @@ _PRESETS = (
     # untempered probabilities
     Preset("fast-dllm", LowConfidenceDynamic(threshold=0.9, inclusive=True), Sampling(confidence="raw_token_prob")),
     Preset("llada", LowConfidenceStatic(), Sampling(confidence="raw_token_prob"), in_model_dtype=True),
+    # Dream's diffusion_generate with alg="entropy" and alg_temp=0; its one block is the whole answer
+    Preset("dream", LowConfidenceStatic(schedule="timesteps"), Sampling(confidence="entropy"), in_model_dtype=True),
     # LLaDA2.0's generate
     Preset("llada2", LowConfidenceDynamic(threshold=0.95), Sampling(confidence="filtered_token_prob")),
 )

@@ -4,6 +4,7 @@ A rule is one pure function of (scores, mask, step). Knows nothing of logits, no
 Sources: SDAR's generate.py (sequential, static, dynamic), JetEngine (entropy_bounded), Fast-dLLM (factor).
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -60,6 +61,24 @@ def num_transfer(step: int, block_length: int, denoising_steps: int | None) -> i
     return max(1, block_length // denoising_steps + (step < block_length % denoising_steps))
 
 
+@functools.cache
+def timestep_counts(block_length: int, denoising_steps: int) -> tuple[int, ...]:
+    """Positions per step under Dream's schedule: of those left the share 1 − s/t, s and t neighbouring times from 1 to
+    0.001, rounded down; all at the last. Steps that would commit nothing, and change nothing, are left out.
+
+    In fp32, as its `diffusion_generate` has it.
+    """
+    times = torch.linspace(1, 1e-3, denoising_steps + 1)
+    counts, left = [], block_length
+    for step in range(denoising_steps):
+        share = 1 - times[step + 1] / times[step]
+        count = left if step + 1 == denoising_steps else int(torch.tensor(float(left)) * share)
+        if count:
+            counts.append(count)
+            left -= count
+    return tuple(counts)
+
+
 class _Memoryless:
     """A rule without history: a state is final once no mask is left."""
 
@@ -88,17 +107,31 @@ class Sequential(_Memoryless):
 
 @dataclass(frozen=True, slots=True)
 class LowConfidenceStatic(_Memoryless):
-    """The n masked positions of highest confidence; n from the denoising-steps schedule."""
+    """The n masked positions of highest confidence; n from the denoising-steps schedule.
+
+    `schedule` spreads the steps evenly over the block (SDAR, LLaDA) or by `timesteps` (Dream).
+    """
 
     name: ClassVar[str] = "low_confidence_static"
     denoising_steps: int | None = None
+    schedule: str = "even"
 
     def __post_init__(self) -> None:
         _check_denoising_steps(self.denoising_steps)
+        if self.schedule not in ("even", "timesteps"):
+            raise ValueError(f"unknown schedule {self.schedule!r}; choose even or timesteps")
+
+    def num_commits(self, step: int, block_length: int) -> int:
+        """Positions that the step commits, of at least as many masks."""
+        if self.schedule == "even":
+            return num_transfer(step, block_length, self.denoising_steps)
+        counts = timestep_counts(block_length, self.denoising_steps or block_length)
+        return counts[step] if step < len(counts) else 1
 
     def select(self, scores: PositionScores, masked: Tensor, steps: Sequence[int]) -> Tensor:
         order, _ = _descending(scores.confidence, masked)
-        return _first(order, _scheduled(masked, steps, self.denoising_steps), masked)
+        counts = [[self.num_commits(step, masked.shape[-1])] for step in steps]
+        return _first(order, torch.tensor(counts, device=masked.device), masked)
 
 
 @dataclass(frozen=True, slots=True)

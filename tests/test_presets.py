@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dlmspec.config import DecodeConfig
 from dlmspec.decode import decode, reference_decode
 from dlmspec.drafters import UNTRAINED
 from dlmspec.engine import LanguageModel, make_config
 from dlmspec.presets import PRESETS, find_preset
-from dlmspec.rules import LowConfidenceDynamic, PositionScores
-from dlmspec.state import BlockState
+from dlmspec.rules import LowConfidenceDynamic, LowConfidenceStatic, PositionScores, timestep_counts
+from dlmspec.state import BlockState, new_commits
 from dlmspec.step import Sampling, denoise_step, score
 
 MASK = 4
@@ -33,7 +34,7 @@ def selected(name: str, *confidences: float, step: int = 0) -> list[int]:
 
 def test_which_positions_each_preset_commits():
     below = (0.2, 0.0, 0.5, 0.4)  # position 1 is decided
-    for name in ("sdar-generate", "sdar-eval", "lmdeploy", "sglang", "fast-dllm", "llada2", "llada"):
+    for name in ("sdar-generate", "sdar-eval", "lmdeploy", "sglang", "fast-dllm", "llada2", "llada", "dream"):
         assert selected(name, *below) == [2], name
     assert selected("jetengine", *below) == [0], "the leftmost mask"
     above = (0.99, 0.3, 0.97, 0.96)
@@ -108,6 +109,28 @@ def test_sdars_greedy_evaluation_is_temperature_zero():
         )
         filtered = replace(evaluation, confidence="filtered_token_prob")  # every confidence is 1: the block at once
         assert denoise_step([state], logits, gumbel, filtered, rule, MASK)[0].num_masked(MASK) == 0
+
+
+def test_dreams_schedule_by_hand():
+    """4 positions, 3 steps, times 1, .667, .334, .001: shares 1/3, 1/2, all."""
+    assert timestep_counts(4, 3) == (1, 1, 2)
+    assert timestep_counts(8, 1) == (8,)
+    for length, steps in ((5, 5), (16, 7), (32, 64), (7, 512)):
+        counts = timestep_counts(length, steps)
+        assert sum(counts) == length
+        assert min(counts) >= 1
+        assert len(counts) <= min(length, steps)
+
+
+def test_dreams_steps_commit_by_that_schedule(make_target):
+    target = make_target(7, full=True, shift=True, stop=-1)
+    rule = LowConfidenceStatic(denoising_steps=3, schedule="timesteps")
+    sizes = []
+    config = DecodeConfig(7, rule=rule)
+    reference_decode(target, [5], config, observer=lambda *step: sizes.append(len(new_commits(step[1], step[3]))))
+    assert tuple(sizes) == timestep_counts(7, 3)
+    with pytest.raises(ValueError, match="unknown schedule 'cosine'; choose even or timesteps"):
+        LowConfidenceStatic(schedule="cosine")
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -8,7 +8,7 @@ from torch import Tensor
 from dlmspec.drafters.base import DraftContext
 from dlmspec.drafters.growth import Step
 from dlmspec.evidence import NEVER, Candidates, Evidence
-from dlmspec.rules import CommitRule, LowConfidenceStatic, num_transfer
+from dlmspec.rules import CommitRule, LowConfidenceStatic
 from dlmspec.state import BlockState
 from dlmspec.step import PositionScores
 
@@ -17,7 +17,7 @@ NEGLIGIBLE = 1e-3  # a step as unlikely as this never earns a place in a tree
 
 def commits_one_by_confidence(rule: CommitRule, step: int, block_length: int) -> bool:
     """Whether the rule commits the one most confident position at this step: what an order model predicts."""
-    return isinstance(rule, LowConfidenceStatic) and num_transfer(step, block_length, rule.denoising_steps) == 1
+    return isinstance(rule, LowConfidenceStatic) and rule.num_commits(step, block_length) == 1
 
 
 def masked_rows(states: list[BlockState], mask_id: int) -> Tensor:
