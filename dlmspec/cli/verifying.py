@@ -21,7 +21,9 @@ from dlmspec.cli.options import (
     use_threads,
     write_json,
 )
-from dlmspec.engine import load
+from dlmspec.config import DecodeConfig
+from dlmspec.divergence import Divergence, measure_divergence
+from dlmspec.engine import LanguageModel, load
 from dlmspec.parity import ParityCheck, ParityReport
 from dlmspec.provenance import build_meta
 
@@ -36,6 +38,10 @@ def register(commands) -> None:
     parser.add_argument("--budgets", type=listed(int), default=[4, 16])
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--divergence", action="store_true",
+        help="count differences, beside those of the reference in batches: for dtypes without a promise",
+    )  # fmt: skip
     add_rule(parser, several=True)
     add_json(parser)
     parser.set_defaults(run=run_verify)
@@ -62,6 +68,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
         )
         for name in arguments.prompts
     }
+    if arguments.divergence:
+        return report_divergence(arguments, lm, configs, prompts)
     # by rule: `auto` is another drafter under another rule
     drafters = {config.rule: [lm.drafter(name, config.rule) for name in arguments.drafters] for config in configs}
     per_config = 1 + len(arguments.drafters) * len(arguments.budgets)
@@ -84,6 +92,33 @@ def run_verify(arguments: argparse.Namespace) -> int:
     content = [{**target, **asdict(row), "exact_match": row.exact_match} for row in rows]
     write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": content})
     return 0 if report.exact_match == 1.0 else 1
+
+
+def report_divergence(arguments: argparse.Namespace, lm: LanguageModel, configs: list[DecodeConfig],
+                      prompts: dict[str, list[list[int]]]) -> int:  # fmt: skip
+    """How often ids differ by dtype and shape; always exit code 0, as nothing was promised."""
+    every = [row for rows in prompts.values() for row in rows]
+    found: list[tuple[str, Divergence]] = []
+    with progress_bar(len(configs)) as show:
+        for done, config in enumerate(configs):
+            show(done, f"{config.rule.name} T={config.sampling.temperature:g}")
+            drafters = [(lm.drafter(name, config.rule), budget) for name in arguments.drafters
+                        for budget in arguments.budgets]  # fmt: skip
+            found += [(config.rule.name, row) for row in measure_divergence(lm.target, every, config, drafters)]
+    dtype = str(lm.target.dtype).removeprefix("torch.")
+    table = Table(title=f"decodes that differ from the reference alone, {dtype}")
+    for name in ("rule", "T", "decoded by"):
+        table.add_column(name)
+    for name in ("decodes", "differ", "per 1,000 tokens", "margins, nats"):
+        table.add_column(name, justify="right")
+    for rule, row in found:
+        margins = ", ".join("–" if margin is None else f"{margin:.3f}" for margin in row.margins[:6])
+        counts = (str(row.decodes), str(len(row.margins)), f"{row.per_thousand:.2f}")
+        table.add_row(rule, f"{row.temperature:g}", row.name, *counts, margins)
+    console_for(arguments.json).print(table)
+    rows = [{"target": arguments.model, "dtype": dtype, "rule": rule, **row.as_dict()} for rule, row in found]
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": rows})
+    return 0
 
 
 def parity_table(report: ParityReport) -> Table:
