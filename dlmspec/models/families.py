@@ -191,8 +191,9 @@ def moe_spec(settings: Settings, family: Family) -> MoeSpec | None:
                 f"{settings.path}: unsupported decoder_sparse_step {sparse} or mlp_only_layers; use a checkpoint "
                 "with experts in every layer"
             )
+        key = "num_experts" if settings.content.get("num_experts") is not None else "num_local_experts"
         return MoeSpec(
-            num_experts=settings.integer("num_experts"),
+            num_experts=settings.integer(key),  # transformers 5 saves the second name
             top_k=settings.integer("num_experts_per_tok"),
             intermediate_size=settings.integer("moe_intermediate_size"),
             router="softmax",
