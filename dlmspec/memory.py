@@ -237,12 +237,15 @@ MEMORIES: dict[str, Callable[[Target, Sequence[int], int], Memory]] = {
 }
 
 
+CHOICES = {"block_causal": ("prefix",), "full": ("none", "dual")}  # by attention, the exact one first
+
+
 def cache_semantics(spec: ModelSpec, asked: str | None) -> str:
     """The semantics of a request: what was asked for, else the family's exact one.
 
     Raises ValueError if the family has no such semantics.
     """
-    choices = ("prefix",) if spec.attention == "block_causal" else ("none", "dual")
+    choices = CHOICES[spec.attention]
     if asked is not None and asked not in choices:
         raise ValueError(f"cache {asked!r} is not defined for {spec.family}; choose {' or '.join(choices)}")
     return asked or choices[0]

@@ -37,8 +37,9 @@ def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
     return parse
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="shipped name, directory or hub id")
+def add_model(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    nargs = "?" if optional else None
+    parser.add_argument("model", metavar="MODEL", nargs=nargs, help="shipped name, directory or hub id")
     parser.add_argument("--dtype", help="float32, bfloat16 or float64 (default: float32 on a CPU)")
     parser.add_argument("--device", help="cpu (default) or cuda")
     add_resolved(parser)

@@ -24,13 +24,17 @@ from dlmspec.cli.options import (
 from dlmspec.config import DecodeConfig
 from dlmspec.divergence import Divergence, measure_divergence
 from dlmspec.engine import LanguageModel, load
+from dlmspec.ladder import climb
 from dlmspec.parity import ParityCheck, ParityReport
 from dlmspec.provenance import build_meta
 
 
 def register(commands) -> None:
     parser = commands.add_parser("verify", help="compare speculative ids with the reference decoder's")
-    add_model(parser)
+    add_model(parser, optional=True)
+    parser.add_argument(
+        "--tiny", type=int, metavar="N", help="instead of MODEL, N decodes of random tiny models of all kinds"
+    )
     parser.add_argument("--prompts", type=listed(str), default=["math", "code", "prose"])
     parser.add_argument("--limit", type=int, default=4, help="prompts per domain")
     parser.add_argument("--temperature", type=listed(float), default=[0.0, 1.0])
@@ -51,6 +55,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
     """Exit code 1 if any decode differs."""
     check_writable(arguments.json)
     use_threads(arguments)
+    if arguments.tiny is not None:
+        return verify_tiny(arguments)
+    if arguments.model is None:
+        raise ValueError("verify needs a MODEL, or --tiny N")
     lm = load(arguments.model, **model_options(arguments))
     configs = [
         lm.config(
@@ -92,6 +100,33 @@ def run_verify(arguments: argparse.Namespace) -> int:
     content = [{**target, **asdict(row), "exact_match": row.exact_match} for row in rows]
     write_json(arguments.json, {"schema": 1, "meta": build_meta(lm.target.device), "rows": content})
     return 0 if report.exact_match == 1.0 else 1
+
+
+def verify_tiny(arguments: argparse.Namespace) -> int:
+    """Random short decodes of every family, rule, temperature and cache by all drafters; exit code 1 if one differs."""
+    if arguments.tiny < 1:
+        raise ValueError(f"--tiny must be at least 1, got {arguments.tiny}")
+    console = console_for(arguments.json)
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    differing = []
+    with progress_bar(arguments.tiny) as show:
+        for outcome in climb(arguments.tiny, arguments.seed, lambda done: show(min(done, arguments.tiny), "decodes")):
+            counts[outcome.case.family][0] += outcome.decodes - len(outcome.differing)
+            counts[outcome.case.family][1] += outcome.decodes
+            if outcome.differing:
+                differing.append(outcome)
+    same, decodes = (sum(cell[i] for cell in counts.values()) for i in (0, 1))
+    table = Table(title=f"{same} of {decodes} decodes of random tiny models identical to the reference")
+    table.add_column("family")
+    table.add_column("identical", justify="right")
+    for family, cell in sorted(counts.items()):
+        table.add_row(family, share(*cell))
+    console.print(table)
+    for outcome in differing[:3]:
+        console.print(f"differs: {', '.join(outcome.differing)} in {outcome.case}", markup=False)
+    rows = [{"family": family, "decodes": cell[1], "identical": cell[0]} for family, cell in sorted(counts.items())]
+    write_json(arguments.json, {"schema": 1, "meta": build_meta(), "rows": rows})
+    return 1 if differing else 0
 
 
 def report_divergence(arguments: argparse.Namespace, lm: LanguageModel, configs: list[DecodeConfig],
