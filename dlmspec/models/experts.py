@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from dlmspec.models.attention import ROW_MULTIPLE
-from dlmspec.models.mlp import DenseMlp
+from dlmspec.models.mlp import ELEMENTS_PER_THREAD, DenseMlp
 from dlmspec.models.spec import ModelSpec, MoeSpec
+from dlmspec.models.target_pass import pad_rows
 
 TINY = 1e-20  # LLaDA2 adds it to the sum that it divides weights by
+VECTOR = 32  # a multiple of the elements that torch's elementwise code takes at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class ExpertsMlp:
         answers = x.new_empty(*chosen.shape, x.shape[-1])  # [rows, k, d]
         for expert in chosen.unique().tolist():
             rows, slots = (chosen == expert).nonzero(as_tuple=True)
-            answers[rows, slots] = self._ask(expert, x[rows])
+            answers[rows, slots] = self.experts[expert](pad_rows(x[rows]))[: len(rows)]
         wide = widened(answers) if self.moe.router == "grouped_sigmoid" else answers
         weights = weights.to(wide.dtype)
         mixed = wide[:, 0] * weights[:, :1]
@@ -57,10 +59,6 @@ class ExpertsMlp:
         mixed = mixed.to(x.dtype)
         return mixed if self.shared is None else mixed + self.shared(x)
 
-    def _ask(self, expert: int, rows: Tensor) -> Tensor:
-        padding = rows.new_zeros(-len(rows) % ROW_MULTIPLE, rows.shape[1])
-        return self.experts[expert](torch.cat((rows, padding)))[: len(rows)]
-
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Experts `[rows, k]`, the best first, and their weights; the lowest expert wins ties."""
         moe = self.moe
@@ -68,7 +66,7 @@ class ExpertsMlp:
             scores = torch.softmax(widened(x @ self.router), -1)
             chosen = best(scores, moe.top_k)
         else:
-            scores = torch.sigmoid(widened(x) @ self.router)
+            scores = sigmoid(widened(x) @ self.router)
             ranked = scores if self.bias is None else scores + self.bias
             chosen = best(self._within_groups(ranked), moe.top_k)
         weights = scores.gather(-1, chosen)
@@ -91,6 +89,20 @@ class ExpertsMlp:
 def best(scores: Tensor, number: int) -> Tensor:
     """Indices of the largest scores of each row, the lowest index first among equals."""
     return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :number]
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """Sigmoid of `x [rows, n]`, the bits of an element independent of the rows and of its place in them.
+
+    torch takes other code at the ragged end of a thread's share: so rows are widened to whole vectors, and chunks are
+    used that are too small to be shared.
+    """
+    if x.device.type != "cpu":
+        return torch.sigmoid(x)
+    number = x.shape[1]
+    whole = F.pad(x, (0, -number % VECTOR))
+    chunks = whole.split(max(1, ELEMENTS_PER_THREAD // whole.shape[1]))
+    return torch.cat([torch.sigmoid(chunk) for chunk in chunks])[:, :number]
 
 
 def widened(x: Tensor) -> Tensor:

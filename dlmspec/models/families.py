@@ -74,6 +74,7 @@ class Family:
     fused_qkv: bool = False
     chat_end: str = "<|im_end|>"
     rms_norm_eps: float | None = 1e-6  # where the config does not tell; None: it has to
+    rotary_share: float | None = 1.0  # of a head; likewise
     settings: Mapping[str, str] = field(default_factory=dict)
     tensors: tuple[tuple[str, str], ...] = ()
 
@@ -102,6 +103,7 @@ FAMILIES = {
     "llada2_moe": Family(
         "llada2",
         rms_norm_eps=None,
+        rotary_share=None,
         qk_norm=True,
         moe="grouped_sigmoid",
         fused_qkv=True,
@@ -132,6 +134,15 @@ FAMILIES = {
 BY_NAME = {family.name: family for family in FAMILIES.values()}
 
 
+def checkpoint_name(directory: Path) -> str:
+    """The directory's name; the repository's where it is a revision in the hub's cache."""
+    place = directory.resolve()
+    repository = place.parent.parent.name
+    if place.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.rsplit("--", 1)[1]
+    return place.name
+
+
 def recognise(config: Mapping[str, Any], directory: Path) -> Family:
     """The family of a checkpoint. Raises ValueError for one that is unknown, or known but decoded in another way."""
     model_type = config.get("model_type")
@@ -142,7 +153,7 @@ def recognise(config: Mapping[str, Any], directory: Path) -> Family:
         "SDLM decodes by prefixes of a causal window": "SDLMQwen2ForCausalLM" in architectures,
         "LLaDA-MoE is another model under LLaDA's name": model_type == "llada" and "d_model" not in config,
         "LLaDA2.1 and 2.2 edit tokens that they have committed": model_type == "llada2_moe"
-        and bool(re.search(r"llada2\.[12]", directory.resolve().name.lower()) or "editing_threshold" in config),
+        and bool(re.search(r"llada2\.[12]", checkpoint_name(directory).lower()) or "editing_threshold" in config),
     }
     for reason, is_refused in refused.items():
         if is_refused:
@@ -174,6 +185,7 @@ def check_forward(settings: Settings, family: Family) -> None:
             "attention_layer_norm true": settings.flag("attention_layer_norm"),
             "scale_logits true": settings.flag("scale_logits"),
             "input_emb_norm true": settings.flag("input_emb_norm"),
+            "rope false or alibi true": not settings.flag("rope", True) or settings.flag("alibi"),
         }
     for reason, is_refused in refused.items():
         if is_refused:
@@ -181,38 +193,53 @@ def check_forward(settings: Settings, family: Family) -> None:
 
 
 def moe_spec(settings: Settings, family: Family) -> MoeSpec | None:
-    """The experts of a family that has some. Raises ValueError for values of a wrong kind."""
+    """The experts of a family that has some. Raises ValueError for values of a wrong kind or that do not fit."""
     if family.moe is None:
         return None
-    if family.moe == "softmax":
-        sparse = settings.integer("decoder_sparse_step", 1)
-        if sparse != 1 or settings.array("mlp_only_layers"):
-            raise ValueError(
-                f"{settings.path}: unsupported decoder_sparse_step {sparse} or mlp_only_layers; use a checkpoint "
-                "with experts in every layer"
-            )
-        key = "num_experts" if settings.content.get("num_experts") is not None else "num_local_experts"
-        return MoeSpec(
-            num_experts=settings.integer(key),  # transformers 5 saves the second name
-            top_k=settings.integer("num_experts_per_tok"),
-            intermediate_size=settings.integer("moe_intermediate_size"),
-            router="softmax",
-            normalise=settings.flag("norm_topk_prob"),
+    moe = _softmax_experts(settings) if family.moe == "softmax" else _grouped_experts(settings)
+    per_group, rest = divmod(moe.num_experts, moe.num_groups)
+    if rest or moe.topk_group > moe.num_groups or moe.top_k > per_group * moe.topk_group:
+        raise ValueError(
+            f"{settings.path}: {moe.top_k} experts of {moe.num_experts} cannot be chosen from {moe.topk_group} of "
+            f"{moe.num_groups} groups; fetch the file again"
         )
-    score_function = settings.content.get("score_function", "sigmoid")
+    return moe
+
+
+def _softmax_experts(settings: Settings) -> MoeSpec:
+    """Qwen3-MoE's."""
+    sparse = settings.integer("decoder_sparse_step", 1)
+    if sparse != 1 or settings.array("mlp_only_layers"):
+        raise ValueError(
+            f"{settings.path}: unsupported decoder_sparse_step {sparse} or mlp_only_layers; use a checkpoint "
+            "with experts in every layer"
+        )
+    key = "num_experts" if settings.content.get("num_experts") is not None else "num_local_experts"
+    return MoeSpec(
+        num_experts=settings.integer(key),  # transformers 5 saves the second name
+        top_k=settings.integer("num_experts_per_tok"),
+        intermediate_size=settings.integer("moe_intermediate_size"),
+        router="softmax",
+        normalise=settings.flag("norm_topk_prob"),
+    )
+
+
+def _grouped_experts(settings: Settings) -> MoeSpec:
+    """LLaDA2's. Its own code always has the bias and always normalises, unless one expert is chosen."""
+    score_function = settings.content.get("score_function") or "sigmoid"
     if score_function != "sigmoid":
         raise ValueError(f"{settings.path}: unsupported score_function {score_function!r}; only 'sigmoid'")
-    width = settings.integer("moe_intermediate_size")
+    width, top_k = settings.integer("moe_intermediate_size"), settings.integer("num_experts_per_tok")
     return MoeSpec(
         num_experts=settings.integer("num_experts"),
-        top_k=settings.integer("num_experts_per_tok"),
+        top_k=top_k,
         intermediate_size=width,
         router="grouped_sigmoid",
-        normalise=settings.flag("norm_topk_prob"),
+        normalise=settings.flag("norm_topk_prob", True) and top_k > 1,
         shared_intermediate_size=width * settings.integer("num_shared_experts", 0, least=0),
-        num_groups=settings.integer("n_group", 1),
-        topk_group=settings.integer("topk_group", 1),
-        scaling=settings.positive("routed_scaling_factor", 1.0),
-        expert_bias=settings.flag("moe_router_enable_expert_bias"),
+        num_groups=settings.integer("n_group"),
+        topk_group=settings.integer("topk_group"),
+        scaling=settings.positive("routed_scaling_factor"),
+        expert_bias=settings.flag("moe_router_enable_expert_bias", True),
         first_layer=settings.integer("first_k_dense_replace", 0, least=0),
     )

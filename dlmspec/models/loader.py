@@ -19,7 +19,7 @@ from dlmspec.json_object import read_json_object
 from dlmspec.models.families import BY_NAME
 from dlmspec.models.read_spec import read_config
 from dlmspec.models.spec import ModelSpec
-from dlmspec.models.stored_tensors import stored_tensors
+from dlmspec.models.stored_tensors import names_of, stored_tensors
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
@@ -108,7 +108,12 @@ def load_weights(
             else:
                 split = rows.flatten(0, -2).split([shapes[part][0] for part in parts])
                 weights.update(zip(parts, split, strict=True))
-    _check_complete(directory, spec, [name for name in shapes if name not in weights])
+    missing = names_of([name for name in shapes if name not in weights], stored)
+    if missing:
+        raise ValueError(
+            f"{directory}: {len(missing)} tensors are missing: {_some(missing)}; "
+            "fetch the checkpoint again or check that config.json belongs to it"
+        )
     if spec.tie_word_embeddings:
         head = BY_NAME[spec.family].tensor_name(HEAD_NAME)
         unexpected = [name for name in unexpected if name != head]  # a redundant copy of the embedding
@@ -116,16 +121,6 @@ def load_weights(
     if unexpected:
         warnings.warn(f"{directory}: {len(unexpected)} unused tensors: {_some(unexpected)}", stacklevel=2)
     return weights
-
-
-def _check_complete(directory: Path, spec: ModelSpec, missing: list[str]) -> None:
-    """Raises ValueError with the files' own names of tensors that are missing."""
-    if missing:
-        names = [BY_NAME[spec.family].tensor_name(name) for name in missing]
-        raise ValueError(
-            f"{directory}: {len(names)} tensors are missing: {_some(names)}; "
-            "fetch the checkpoint again or check that config.json belongs to it"
-        )
 
 
 def checkpoint_dtype(path: str | Path) -> torch.dtype:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlmspec.json_object import Settings, is_integer, read_json_object
-from dlmspec.models.families import Family, check_forward, moe_spec, recognise
+from dlmspec.models.families import Family, check_forward, checkpoint_name, moe_spec, recognise
 from dlmspec.models.spec import NO_MASK, ModelSpec
 
 
@@ -43,11 +43,11 @@ def spec_from_directory(path: str | Path, *, block_length: int | None = None, ma
         block_length=block,
         mask_id=NO_MASK if is_autoregressive else _resolve_mask_id(config, family, directory, mask_id, vocab),
         stop_ids=_stop_ids(config, family, directory),
-        name=directory.resolve().name,
+        name=checkpoint_name(directory),
         qk_norm=family.qk_norm and settings.flag("use_qk_norm", True),
         logit_shift=is_autoregressive or family.logit_shift or settings.flag("logit_shift"),
         qkv_bias=family.qkv_bias,
-        rotary_dim=_rotary_dim(settings, head_dim),
+        rotary_dim=_rotary_dim(settings, head_dim, family.rotary_share),
         moe=moe_spec(settings, family),
         attention=family.attention,
         grid=family.grid,
@@ -92,10 +92,11 @@ def _rope_theta(settings: Settings) -> float:
     return source.positive("rope_theta")
 
 
-def _rotary_dim(settings: Settings, head_dim: int) -> int | None:
+def _rotary_dim(settings: Settings, head_dim: int, default: float | None) -> int | None:
     """How much of a head is rotated, if not all of it."""
     nested = Settings(settings.path, settings.object("rope_parameters"))
-    share = settings.positive("partial_rotary_factor", nested.positive("partial_rotary_factor", 1.0))
+    source = nested if settings.content.get("partial_rotary_factor") is None else settings
+    share = source.positive("partial_rotary_factor", default)
     if share > 1:
         raise settings.refusal("partial_rotary_factor", share, "a number of at most 1")
     return None if share == 1 else int(head_dim * share)
@@ -111,7 +112,7 @@ def _resolve_block_length(config: dict[str, Any], family: Family, directory: Pat
     A plain decoder that nothing gives a block length to is autoregressive: blocks of one token.
     """
     configured = next((config[key] for key in family.block_keys if config.get(key) is not None), None)
-    suffix = re.search(r"-b(8|16|32|64)(?!\d)", directory.resolve().name) if family.name.startswith("sdar") else None
+    suffix = re.search(r"-b(8|16|32|64)(?!\d)", checkpoint_name(directory)) if family.name.startswith("sdar") else None
     found: Any = explicit
     if found is None:
         found = configured

@@ -4,7 +4,7 @@ Two packings are known: fused query, key and value rows (LLaDA2), and experts st
 memory) beside one file entry per expert.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dlmspec.models.families import BY_NAME
@@ -24,14 +24,24 @@ class StoredTensor:
 def stored_tensors(spec: ModelSpec, shapes: Mapping[str, Shape]) -> dict[str, StoredTensor]:
     """What the files may hold, by their names, for a model that needs tensors of these `shapes`.
 
-    A tensor of the model may lie in several of them; one is enough.
+    A tensor of the model may lie in several of them; one is enough, and the published name comes first.
     """
     family = BY_NAME[spec.family]
-    stored = {family.tensor_name(name): StoredTensor(shape, (name,)) for name, shape in shapes.items()}
+    packed: dict[str, StoredTensor] = {}
     for layer in range(spec.num_layers):
-        for name, tensor in packed_tensors(spec, f"model.layers.{layer}", shapes):
-            stored[family.tensor_name(name)] = tensor
-    return stored
+        packed.update(packed_tensors(spec, f"model.layers.{layer}", shapes))
+    fused = {part for name, tensor in packed.items() if name.endswith("qkv_proj.weight") for part in tensor.parts}
+    single = {name: StoredTensor(shape, (name,)) for name, shape in shapes.items() if name not in fused}
+    return {family.tensor_name(name): tensor for name, tensor in (single | packed).items()}
+
+
+def names_of(parts: Collection[str], stored: Mapping[str, StoredTensor]) -> list[str]:
+    """The files' own names of what holds these tensors of the model."""
+    first: dict[str, str] = {}
+    for name, tensor in stored.items():
+        for part in tensor.parts:
+            first.setdefault(part, name)
+    return list(dict.fromkeys(first[part] for part in parts))
 
 
 def packed_tensors(spec: ModelSpec, layer: str, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, StoredTensor]]:
