@@ -150,6 +150,30 @@ def test_a_change_starts_in_the_directions_of_the_gradient():
     torch.testing.assert_close(network.logits(batch), plain.logits(batch), atol=1e-4, rtol=1e-4)
 
 
+def test_a_change_trained_in_bf16_follows_the_one_in_fp32():
+    """Catches a product that keeps fp32 under autocast, or a gradient that loses more than bf16's digits."""
+    batch = packed_batch([[32, 16, 24], [24, 40, 8]])
+    losses, gradients = [], []
+    for dtype in (torch.float32, torch.bfloat16):
+        network = random_network(SHIFTED)
+        torch.manual_seed(1)
+        adapt(network, rank=3, dtype=dtype)
+        trained = [p for p in network.parameters() if p.requires_grad]
+        with torch.no_grad():
+            for parameter in trained:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            loss = network(batch)[batch.positions > 0]
+        loss.mean().backward()
+        assert network.model.layers[0].mlp.up_proj.weight.dtype == dtype  # type: ignore[union-attr]
+        assert all(p.dtype == torch.float32 for p in trained)
+        losses.append(loss.detach())
+        gradients.append(torch.cat([p.grad.flatten() for p in trained]))  # type: ignore[union-attr]
+    assert not torch.equal(*losses)
+    torch.testing.assert_close(*losses, atol=0.05, rtol=0.05)
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.98
+
+
 def test_a_change_of_another_model_is_refused():
     weights = {EMBEDDING_NAME: torch.zeros(5, 4), "a.weight": torch.zeros(3, 4)}
     for delta, named in (

@@ -16,9 +16,10 @@ INNER_RATE = 0.25  # of the other rate: the directions that the change starts in
 
 
 def from_pretrained(base: Mapping[str, Tensor], spec: ModelSpec, plan: TrainingPlan, *, rank: int,
-                    batches: Sequence[Batch] = ()) -> Trainee:  # fmt: skip
+                    batches: Sequence[Batch] = (), autocast: bool = False) -> Trainee:  # fmt: skip
     """A pretrained network with a low-rank change, trained by AdamW; the weights stay as they are.
 
+    With `autocast` it computes in bf16, in which the frozen weights are then held.
     The change starts in the directions of the loss's gradient on the `batches`. Raises ValueError if the head is not
     the embedding: the network has no other.
     """
@@ -27,7 +28,7 @@ def from_pretrained(base: Mapping[str, Tensor], spec: ModelSpec, plan: TrainingP
     torch.manual_seed(0)
     network = BlockDiffusionNetwork(spec)
     network.load_state_dict({name: base[name] for name in network.state_dict()})
-    adapt(network, rank, batches)
+    adapt(network, rank, batches, torch.bfloat16 if autocast else torch.float32)
     named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
     parts = (
         (INNER_RATE * plan.other_rate, [p for name, p in named if name.endswith("delta_in")]),
@@ -37,4 +38,4 @@ def from_pretrained(base: Mapping[str, Tensor], spec: ModelSpec, plan: TrainingP
         (torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.95), weight_decay=0.0), rate)
         for rate, parameters in parts
     )
-    return Trainee(network, optimizers, lambda directory: save_delta(delta_of(network), directory), autocast=False)
+    return Trainee(network, optimizers, lambda directory: save_delta(delta_of(network), directory), autocast)

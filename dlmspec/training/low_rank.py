@@ -20,6 +20,7 @@ class LowRankProduct(torch.autograd.Function):
     multiplies with `W` in the layout in which products are fast."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)  # under autocast; else as they come
     def forward(ctx: Any, x: Tensor, weight: Tensor, transposed: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         hidden = rows @ inner.T
@@ -28,6 +29,7 @@ class LowRankProduct(torch.autograd.Function):
         return product.view(*x.shape[:-1], -1)
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         rows, hidden, transposed, inner, outer = ctx.saved_tensors
         shape = gradients[0].shape[:-1]
@@ -40,13 +42,15 @@ class LowRankProduct(torch.autograd.Function):
 class LowRankLinear(nn.Module):
     """A frozen matrix `[out, in]` plus `delta_out [out, r] @ delta_in [r, in]`, which starts at zero.
 
-    `delta_in` starts as the `directions` `[r, in]` that are given, else at random.
+    `delta_in` starts as the `directions` `[r, in]` that are given, else at random. The matrix is held in `dtype`.
     """
 
-    def __init__(self, weight: Tensor, rank: int, directions: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor, rank: int, directions: Tensor | None = None,
+                 dtype: torch.dtype = torch.float32) -> None:  # fmt: skip
         super().__init__()
-        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
-        self.register_buffer("transposed", weight.detach().T.contiguous(), persistent=False)
+        frozen = weight.detach().to(dtype)
+        self.weight = nn.Parameter(frozen, requires_grad=False)
+        self.register_buffer("transposed", frozen.T.contiguous(), persistent=False)
         random = torch.randn(rank, weight.shape[1]) * weight.shape[1] ** -0.5
         self.delta_in = nn.Parameter(random if directions is None else directions)
         self.delta_out = nn.Parameter(torch.zeros(weight.shape[0], rank))
@@ -69,11 +73,12 @@ class MaskRowEmbedding(nn.Module):
         return torch.where((token_ids == self.mask_id)[..., None], self.mask_row, rows)
 
 
-def adapt(network: BlockDiffusionNetwork, rank: int, batches: Sequence[Batch] = ()) -> None:
+def adapt(network: BlockDiffusionNetwork, rank: int, batches: Sequence[Batch] = (),
+          dtype: torch.dtype = torch.float32) -> None:  # fmt: skip
     """Freeze a network and give it a low-rank change, zero at first; the mask starts as the mean embedding.
 
     The change starts in the directions of the loss's gradient on the `batches` (as LoRA-GA does, arXiv 2407.05000); in
-    random ones if there are none.
+    random ones if there are none. Frozen matrices of the layers are held in `dtype`.
     """
     body = network.model
     with torch.no_grad():
@@ -85,7 +90,8 @@ def adapt(network: BlockDiffusionNetwork, rank: int, batches: Sequence[Batch] = 
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, LowRankLinear(child.weight, rank, gradient_directions(child.weight, rank)))
+                directions = gradient_directions(child.weight, rank)
+                setattr(module, name, LowRankLinear(child.weight, rank, directions, dtype))
     network.zero_grad()
     body.embed_tokens = MaskRowEmbedding(body.embed_tokens.weight, network.spec.mask_id)  # type: ignore[assignment]
 

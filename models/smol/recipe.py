@@ -31,7 +31,7 @@ RANK = 30
 BLOCK_LENGTH = 16
 FIRST_SEED = 10**6  # behind those of all steps
 MASK_ID = 4  # <reponame>, which the base never uses
-ROWS = 2
+FIRST_ROWS = 2
 FIRST_BATCHES = 4  # whose gradient gives the change its first directions
 
 
@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--first-tokens", type=float, default=0, help="noised tokens that the shipped change has seen")
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--decay-share", type=float, default=0.1, help="of the steps, with a falling rate")
+    parser.add_argument("--rows", type=int, default=8, help="of 256 tokens per step")
+    parser.add_argument("--bf16", action="store_true", help="compute in bf16, where the processor has it")
     parser.add_argument("--work", type=Path, default=Path(".cache/smol"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dialogues", type=int, metavar="N", help="record dialogues until there are N, and stop")
@@ -54,14 +56,14 @@ def main() -> None:
         return
     plan = TrainingPlan(
         tokens=int(arguments.tokens),
-        rows=ROWS,
+        rows=arguments.rows,
         math_share=0.35,
         arithmetic_share=0.0,
         chat_share=0.2,
         other_rate=arguments.rate,
         warmup_steps=8,
         decay_share=arguments.decay_share,
-        first_step=int(arguments.first_tokens) // (2 * ROWS * 256),
+        first_step=int(arguments.first_tokens) // (2 * arguments.rows * 256),
         checkpoint_seconds=600,
         evaluation_batches=8,
         compile=not arguments.no_compile,
@@ -74,8 +76,8 @@ def main() -> None:
     weights = load_weights(directory, base, torch.float32, "cpu")
     packer = corpus.packer(plan)
     is_new = not (arguments.work / CHECKPOINT_NAME).exists() and not (HERE / DELTA_NAME).exists()
-    batches = [packer.batch(FIRST_SEED + number, ROWS) for number in range(FIRST_BATCHES if is_new else 0)]
-    trainee = from_pretrained(weights, spec, plan, rank=RANK, batches=batches)
+    batches = [packer.batch(FIRST_SEED + number, FIRST_ROWS) for number in range(FIRST_BATCHES if is_new else 0)]
+    trainee = from_pretrained(weights, spec, plan, rank=RANK, batches=batches, autocast=arguments.bf16)
     trainer = TargetTrainer(trainee, plan, corpus, arguments.work)
     if not trainer.resume() and not is_new:
         take_delta(trainee.network, load_delta(HERE))
