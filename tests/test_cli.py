@@ -7,18 +7,23 @@ another rule than the one that runs.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dlmspec import load
 from dlmspec.cli import build_parser, main
 from dlmspec.cli.options import progress_bar, rules_from
 from dlmspec.drafters.adversarial import RandomDrafter
 from dlmspec.drafters.confidence import ConfidenceDrafter
+from dlmspec.presets import PRESETS
 from dlmspec.request import Request
 from dlmspec.rules import RULES, EntropyBounded, LowConfidenceDynamic
+
+from .families import saved, saved_llada, saved_llada2
 
 VERIFY_KEYS = [
     "target", "dtype", "block_length", "domain", "rule", "rule_args", "temperature", "noise", "cache", "seed",
@@ -108,6 +113,56 @@ def test_confidence_and_noise_reach_every_decoder(capsys, monkeypatch, tmp_path,
     )
     assert (code, err) == (2, "dlmspec: seen\n")
     assert seen == {("margin", "position")}
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "record"])
+def test_a_preset_reaches_every_decoder_and_flags_go_before_it(capsys, monkeypatch, tmp_path, command):
+    seen = []
+
+    def noted(_target, _prompt, config, **_options):
+        seen.append((config.rule, config.sampling.confidence))
+        raise ValueError("seen")
+
+    for module in ("parity", "training.record", "bench.stale"):
+        monkeypatch.setattr(f"dlmspec.{module}.reference_decode", noted)
+    argv = {
+        "verify": ["--drafters", "none", "--limit", "1"],
+        "bench": ["--stale", "--limit", "1"],
+        "record": ["--out", str(tmp_path / "records")],
+    }[command]
+    preset = PRESETS["fast-dllm"]
+    for more, expected in (
+        ([], (preset.rule, "raw_token_prob")),
+        (["--confidence", "margin", "--threshold", "0.6"], (replace(preset.rule, threshold=0.6), "margin")),
+    ):
+        seen.clear()
+        code, _, err = run(capsys, command, "pocket", "--prompts", "math", *argv, "--preset", "fast-dllm", *more)
+        assert (code, err) == (2, "dlmspec: seen\n")
+        assert set(seen) == {expected}
+
+
+def test_the_cache_of_full_attention_is_chosen_on_the_command_line(capsys, tmp_path):
+    saved_llada(tmp_path)
+    vocabulary = {word: token for token, word in enumerate(["?", "one", "two", "three"], 20)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    prompts = tmp_path / "own.jsonl"
+    prompts.write_text(json.dumps({"id": "a#0", "prompt": "one two three two one"}))
+    answers = []
+    for cache in ("none", "dual"):
+        path = tmp_path / f"{cache}.json"
+        code, _, _ = run(
+            capsys, "verify", str(tmp_path), "--prompts", str(prompts), "--rules", "low_confidence_static",
+            "--drafters", "confidence-tree", "--budgets", "4", "--max-new-tokens", "12", "--block-length", "8",
+            "--cache", cache, "--json", str(path),
+        )  # fmt: skip
+        assert code == 0
+        answers.append({row["cache"] for row in json.loads(path.read_text())["rows"]})
+    assert answers == [{"none"}, {"dual"}]
+    code, _, err = run(capsys, "verify", "pocket", "--prompts", "math", "--limit", "1", "--cache", "dual")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "cache 'dual' is not defined for" in err
 
 
 @pytest.mark.parametrize("command", ["generate", "demo", "verify", "bench", "record"])
@@ -223,6 +278,24 @@ def test_doctor_knows_this_machine_and_a_directory(capsys, tiny_sdar):
     del config["block_size"]
     (directory / "config.json").write_text(json.dumps(config))
     assert "8 (the name's suffix -b8)" in run(capsys, "doctor", str(directory))[1]
+
+
+def test_doctor_says_what_a_family_is_decoded_as(capsys, tmp_path):
+    saved_llada(tmp_path / "llada")
+    saved_llada2(tmp_path / "llada2")
+    for family in ("Dream", "Fast_dLLM_Qwen", "qwen3"):
+        saved(tmp_path / family, family)
+    expected = {
+        "llada": ["llada (model_type 'llada')", "the whole canvas", "of the position itself", "from the prompt's end"],
+        "llada2": ["llada2", "the blocks up to its own", "3 of 8, grouped_sigmoid", "8 (block_length in config.json)"],
+        "Dream": ["the whole canvas", "of the row before", "from the prompt's end", "the family's default"],
+        "Fast_dLLM_Qwen": ["the blocks up to its own", "of the row before", "in the first 8 positions with a mask"],
+        "qwen3": ["the rows before it", "none (autoregressive)"],
+    }
+    for family, parts in expected.items():
+        code, out, _ = run(capsys, "doctor", str(tmp_path / family))
+        assert code == 0
+        assert [part for part in parts if part not in out] == [], (family, out)
 
 
 def test_doctor_says_when_rows_are_not_invariant(capsys, monkeypatch):

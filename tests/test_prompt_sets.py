@@ -154,6 +154,15 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str):
         load_prompts(path)
 
 
+def test_a_line_separator_within_a_string_ends_no_line(tmp_path: Path):
+    """JSON strings may hold U+2028, U+0085 and form feeds of other kinds unescaped; files may end lines in CR LF."""
+    path = tmp_path / "own.jsonl"
+    texts = ["one\u2028two", "three\u0085four", "five\u2029six"]
+    lines = [json.dumps({"id": f"a#{i}", "prompt": text}, ensure_ascii=False) for i, text in enumerate(texts)]
+    path.write_bytes("\r\n".join(lines).encode())
+    assert [prompt.prompt for prompt in load_prompts(path)] == texts
+
+
 def test_own_files_are_read(tmp_path: Path):
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps({"id": "1", "prompt": "héllo", "answer": 4}) + "\n", "utf-8")

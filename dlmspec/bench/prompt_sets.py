@@ -47,7 +47,7 @@ def load_prompts(domain_or_path: str | Path, limit: int | None = None) -> list[P
         raise ValueError(f"limit must be at least 1 prompt, got {limit}")
     path = prompt_path(domain_or_path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # JSON may hold other ends of lines
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read the prompts {path}: {error}") from error
     prompts = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
